@@ -1,0 +1,1 @@
+"""Shipped with the wheel as jddl._shipped.configs."""

@@ -1,0 +1,5 @@
+"""`python -m jddl` is the console script."""
+
+from jddl.cli import main
+
+main()

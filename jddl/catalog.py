@@ -1,0 +1,517 @@
+"""The folder is the registry: file name = factory name = name on the command line.
+
+A shelf is a folder of the package; each file without a leading underscore holds one factory of
+the file's name. `names`, `describe` and the checks of a spec read the *sources* (with `ast`), so
+listing imports neither jax nor the members, and a broken file is shown as broken. Only `make`
+imports. `add_shelf(folder)` adds a user's folder with the same layout
+(`folder/compressors/natural.py`).
+
+The shelf of a nested component is the annotation of the parameter that receives it:
+`error_feedback(compressor: Compressor)` takes a member of `compressors`.
+
+Two shelves are optax's own: `optimizers` and `schedules` are the functions of its modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jddl import spec as specs
+from jddl.spec import Spec, Value
+
+PACKAGE = Path(__file__).parent
+
+# Shelf -> the record (a name in jddl.records) that its factories return.
+SHELVES: dict[str, str] = {
+    "tasks": "Task",
+    "models": "Model",
+    "collectives": "Schedule",
+    "compressors": "Compressor",
+    "aggregators": "Aggregator",
+    "network": "Cluster",
+    "runtimes": "Runtime",
+}
+# Shelf -> (the module that exports the functions, the file of the package that defines them).
+OPTAX_SHELVES: dict[str, tuple[str, str]] = {
+    "optimizers": ("optax", "_src/alias.py"),
+    "schedules": ("optax", "schedules/_schedule.py"),
+}
+_SHELF_OF = {record: shelf for shelf, record in SHELVES.items()} | {"ScalarOrSchedule": "schedules"}
+_ADDED: list[Path] = []
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a factory. `default` is the literal, or `REQUIRED`, or `UNKNOWN`."""
+
+    name: str
+    annotation: str
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether the spec (or the run) must supply it."""
+        return self.default is _MISSING
+
+    @property
+    def shelf(self) -> str | None:
+        """The shelf its value comes from, read off the annotation."""
+        words = self.annotation.replace("[", " ").replace("]", " ").replace("|", " ")
+        for word in words.replace(",", " ").split():
+            found = _SHELF_OF.get(word.rsplit(".", 1)[-1])
+            if found:
+                return found
+        return None
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.annotation}" if self.annotation else self.name
+        return text if self.required else f"{text} = {self.default!r}"
+
+
+@dataclass(frozen=True)
+class Component:
+    """What the source says about a factory."""
+
+    shelf: str
+    name: str
+    parameters: tuple[Parameter, ...]
+    doc: str
+    path: Path
+    examples: tuple[str, ...] = ()
+    broken: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring, or what is wrong with the file."""
+        return f"broken: {self.broken}" if self.broken else self.doc.strip().split("\n")[0]
+
+    @property
+    def signature(self) -> str:
+        """As one would write it in Python."""
+        return f"{self.name}({', '.join(str(p) for p in self.parameters)})"
+
+
+def shelves() -> list[str]:
+    """The names of all shelves."""
+    return [*SHELVES, *OPTAX_SHELVES]
+
+
+def add_shelf(folder: str | Path) -> None:
+    """Add a user's folder that holds sub-folders named after shelves."""
+    path = Path(folder).resolve()
+    if not path.is_dir():
+        raise ValueError(f"no such shelf folder: {folder}")
+    inside = [d.name for d in path.iterdir() if d.is_dir() and not d.name.startswith(("_", "."))]
+    if not set(inside) & set(SHELVES):
+        raise ValueError(
+            f"{folder} holds no folder named after a shelf; shelves are {', '.join(SHELVES)}"
+        )
+    if path not in _ADDED:
+        _ADDED.append(path)
+
+
+def remove_shelf(folder: str | Path) -> None:
+    """Undo `add_shelf`."""
+    _ADDED.remove(Path(folder).resolve())
+
+
+def names(shelf: str) -> list[str]:
+    """The components of a shelf, sorted."""
+    return sorted(_files(shelf))
+
+
+def examples(shelf: str) -> list[str]:
+    """Every spec in the shelf's `EXAMPLES`, for tests over whole shelves."""
+    return [e for name in names(shelf) for e in describe(shelf, name).examples]
+
+
+def describe(shelf: str, name: str) -> Component:
+    """What the source says about one component.
+
+    Raises:
+      ValueError: unknown shelf or name, with what is meant or possible.
+    """
+    files = _files(shelf)
+    if name not in files:
+        elsewhere = [s for s in shelves() if s != shelf and name in _files(s)]
+        if elsewhere:
+            raise ValueError(
+                f"{name!r} is in {elsewhere[0]}; here one of {shelf} is wanted: "
+                + ", ".join(names(shelf))
+            )
+        raise ValueError(f"unknown {_singular(shelf)} {name!r}; " + alternatives(name, files))
+    path = files[name]
+    return _read(shelf, name, path, path.stat().st_mtime_ns)
+
+
+def canonical(shelf: str, text: str, allow_import: tuple[str, ...] = ()) -> str:
+    """The sorted, default-free text of a spec: equal components have equal labels."""
+    return specs.render(_without_defaults(shelf, specs.parse_call(text), allow_import))
+
+
+def check(
+    shelf: str,
+    text: str,
+    given: Mapping[str, Any] | None = None,
+    allow_import: tuple[str, ...] = (),
+) -> None:
+    """Check a spec (names, arguments, types) without importing shelf members.
+
+    Raises:
+      ValueError: in one line.
+    """
+    _check(shelf, specs.parse_call(text), given or {}, allow_import)
+
+
+def make(
+    shelf: str,
+    text: str | Spec,
+    given: Mapping[str, Any] | None = None,
+    allow_import: tuple[str, ...] = (),
+) -> Any:
+    """Build the component that a spec names.
+
+    Args:
+      shelf: for example 'compressors'.
+      text: for example 'topk(ratio=0.01)'.
+      given: values that the run supplies to any factory of the nest that has a parameter of that
+        name which the spec leaves open (`axis`, `all_reduce`, `batch_size` ...).
+      allow_import: the packages from which dotted names may be imported.
+
+    Raises:
+      ValueError: in one line, naming the mistake and the alternatives.
+    """
+    spec = specs.parse_call(text) if isinstance(text, str) else text
+    given = given or {}
+    _check(shelf, spec, given, allow_import)
+    return _build(shelf, spec, given, allow_import)
+
+
+def factory(shelf: str, name: str) -> Any:
+    """Import and return the factory of a component."""
+    if shelf in OPTAX_SHELVES:
+        return getattr(importlib.import_module(OPTAX_SHELVES[shelf][0]), name)
+    component = describe(shelf, name)
+    if component.broken:
+        raise ValueError(f"{shelf}/{name} is broken: {component.broken}")
+    if component.path.is_relative_to(PACKAGE):
+        importlib.import_module(f"jddl.{shelf}.{name}")
+        module = sys.modules[f"jddl.{shelf}.{name}"]
+    else:
+        module = _load_file(component.path)
+    return getattr(module, name)
+
+
+def open_shelf(package: str) -> tuple[Any, Any]:
+    """`__getattr__, __dir__ = open_shelf(__name__)`: the two lines of a shelf's `__init__`.
+
+    `jddl.compressors.topk` is then always the factory: importlib binds the sub-module under the
+    same name after import, so the package's class replaces such a binding by the factory.
+    """
+    shelf = package.rsplit(".", 1)[-1]
+
+    class Shelf(types.ModuleType):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if isinstance(value, types.ModuleType) and not name.startswith("_"):
+                value = getattr(value, name, value)
+            super().__setattr__(name, value)
+
+    sys.modules[package].__class__ = Shelf
+
+    def get(name: str) -> Any:
+        if name.startswith("_") or name not in _files(shelf):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return factory(shelf, name)
+
+    return get, lambda: names(shelf)
+
+
+# --- reading sources -------------------------------------------------------------------------
+
+
+def _files(shelf: str) -> dict[str, Path]:
+    if shelf in OPTAX_SHELVES:
+        return _optax_functions(shelf)
+    if shelf not in SHELVES:
+        raise ValueError(f"unknown shelf {shelf!r}; " + alternatives(shelf, shelves()))
+    folders = [PACKAGE / shelf, *(root / shelf for root in _ADDED)]
+    return {
+        path.stem: path
+        for folder in folders
+        for path in sorted(folder.glob("*.py"))
+        if not path.name.startswith("_")
+    }
+
+
+@cache
+def _optax_functions(shelf: str) -> dict[str, Path]:
+    package, file = OPTAX_SHELVES[shelf]
+    found = importlib.util.find_spec(package)  # does not import the package
+    assert found is not None and found.origin is not None
+    path = Path(found.origin).parent / file
+    wanted = "learning_rate" if shelf == "optimizers" else None
+    return {
+        node.name: path
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and (wanted is None or wanted in [a.arg for a in node.args.args])
+    }
+
+
+@cache
+def _read(shelf: str, name: str, path: Path, mtime: int) -> Component:
+    del mtime  # part of the cache's key: an edited file is read again
+    try:
+        module = ast.parse(path.read_text())
+    except SyntaxError as error:
+        broken = f"{error.msg} (line {error.lineno})"
+        return Component(shelf, name, (), "", path, broken=broken)
+    found: tuple[str, ...] = ()
+    function: ast.FunctionDef | None = None
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            function = node
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXAMPLES":
+            found = tuple(ast.literal_eval(node.value))
+    if function is None:
+        return Component(shelf, name, (), "", path, broken=f"it defines no function {name!r}")
+    arguments = [*function.args.args, *function.args.kwonlyargs]
+    plain = function.args.defaults
+    defaults = [None] * (len(function.args.args) - len(plain)) + [*plain]
+    parameters = tuple(
+        Parameter(a.arg, ast.unparse(a.annotation) if a.annotation else "", _literal(d))
+        for a, d in zip(arguments, [*defaults, *function.args.kw_defaults], strict=True)
+    )
+    doc = ast.get_docstring(function) or ""
+    return Component(shelf, name, parameters, doc, path, found)
+
+
+def _literal(node: ast.expr | None) -> Any:
+    if node is None:
+        return _MISSING
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
+
+
+def _from_import(shelf: str, spec: Spec, allow_import: tuple[str, ...]) -> tuple[Component, Any]:
+    """The component that a dotted name imports; code, so only from allowed packages."""
+    package, _, attribute = spec.name.rpartition(".")
+    top = package.split(".")[0]
+    if top in sys.stdlib_module_names:
+        raise ValueError(f"{spec.name} is in the standard library; nothing is imported from there")
+    if top not in allow_import:
+        raise ValueError(
+            f"{spec.name} is code from the package {top!r}: say --allow_import={top} to import it"
+        )
+    try:
+        function = getattr(importlib.import_module(package), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"cannot import {spec.name}: {error}") from None
+    parameters = []
+    for p in inspect.signature(function).parameters.values():
+        annotation = "" if p.annotation is p.empty else p.annotation
+        text = annotation if isinstance(annotation, str) else annotation.__name__
+        parameters.append(Parameter(p.name, text, _MISSING if p.default is p.empty else p.default))
+    doc = inspect.getdoc(function) or ""
+    path = Path(inspect.getsourcefile(function) or "?")
+    return Component(shelf, spec.name, tuple(parameters), doc, path), function
+
+
+def _load_file(path: Path) -> types.ModuleType:
+    name = "jddl_shelf." + ".".join(path.with_suffix("").parts[-2:]) + f".{abs(hash(path)):x}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+# --- checking and building ---------------------------------------------------------------------
+
+
+def _look_up(shelf: str, spec: Spec, allow_import: tuple[str, ...]) -> Component:
+    if spec.dotted:
+        return _from_import(shelf, spec, allow_import)[0]
+    component = describe(shelf, spec.name)
+    if component.broken:
+        raise ValueError(f"{shelf}/{spec.name} is broken: {component.broken}")
+    return component
+
+
+def _arguments(component: Component, spec: Spec) -> dict[str, Value]:
+    arguments = dict(spec.keywords)
+    if spec.positional:
+        if not component.parameters or component.parameters[0].name in arguments:
+            raise ValueError(f"{component.name}: too many arguments in {spec}")
+        arguments = {component.parameters[0].name: spec.positional[0]} | arguments
+    return arguments
+
+
+def _check(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, ...]) -> None:
+    component = _look_up(shelf, spec, allow)
+    known = {p.name: p for p in component.parameters}
+    arguments = _arguments(component, spec)
+    for name, value in arguments.items():
+        if name not in known:
+            raise ValueError(f"{component.name} has no argument {name!r}; " + alternatives(name, known))
+        _check_value(component, known[name], value, given, allow)
+    for parameter in component.parameters:
+        if parameter.required and parameter.name not in arguments and parameter.name not in given:
+            kind = f" (one of {parameter.shelf})" if parameter.shelf else ""
+            raise ValueError(f"{component.name} needs the argument {parameter.name!r}{kind}")
+
+
+def _check_value(
+    component: Component,
+    parameter: Parameter,
+    value: Value,
+    given: Mapping[str, Any],
+    allow: tuple[str, ...],
+) -> None:
+    if isinstance(value, Spec):
+        if parameter.shelf is None:
+            raise ValueError(
+                f"{component.name}: {parameter.name} takes {parameter.annotation or 'a value'}, "
+                f"not the component {value.name!r}; a text is written in quotes"
+            )
+        _check(parameter.shelf, value, given, allow)
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            if isinstance(inner, Spec):
+                _check_value(component, parameter, inner, given, allow)
+    else:
+        wanted = _scalar_types(parameter)
+        if wanted and not _is_one_of(value, wanted):
+            raise ValueError(
+                f"{component.name}: {parameter.name} is {parameter.annotation}, not {value!r}"
+            )
+
+
+def _scalar_types(parameter: Parameter) -> set[str]:
+    """The scalar types that a parameter takes; empty where its annotation says nothing."""
+    words = {w.strip().rsplit(".", 1)[-1] for w in parameter.annotation.split("|")}
+    if "ScalarOrSchedule" in words:
+        return {"float"}
+    scalars = words & {"int", "float", "str", "bool", "None"}
+    if scalars and scalars | {parameter.shelf and _record(parameter.shelf)} >= words:
+        return scalars
+    return {"component"} if parameter.shelf else set()
+
+
+def _record(shelf: str) -> str:
+    return SHELVES.get(shelf, shelf)
+
+
+def _is_one_of(value: Value, wanted: set[str]) -> bool:
+    if value is None:
+        return "None" in wanted
+    if isinstance(value, bool):
+        return "bool" in wanted
+    if isinstance(value, int):
+        return bool({"int", "float"} & wanted)
+    return type(value).__name__ in wanted
+
+
+def _build(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, ...]) -> Any:
+    if spec.dotted:
+        component, function = _from_import(shelf, spec, allow)
+    else:
+        component, function = _look_up(shelf, spec, allow), factory(shelf, spec.name)
+    arguments: dict[str, Any] = {}
+    stated = _arguments(component, spec)
+    for parameter in component.parameters:
+        if parameter.name in stated:
+            arguments[parameter.name] = _build_value(
+                parameter.shelf, stated[parameter.name], given, allow
+            )
+        elif parameter.name in given:
+            arguments[parameter.name] = given[parameter.name]
+    try:
+        record = function(**arguments)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{spec}: {error}") from error
+    _check_record(shelf, spec, record)
+    return record
+
+
+def _build_value(
+    shelf: str | None, value: Value, given: Mapping[str, Any], allow: tuple[str, ...]
+) -> Any:
+    if isinstance(value, Spec):
+        assert shelf is not None  # _check has seen it
+        return _build(shelf, value, given, allow)
+    if isinstance(value, list):
+        return [_build_value(shelf, v, given, allow) for v in value]
+    if isinstance(value, dict):
+        return {k: _build_value(shelf, v, given, allow) for k, v in value.items()}
+    return value
+
+
+def _check_record(shelf: str, spec: Spec, record: Any) -> None:
+    if shelf not in SHELVES:
+        return
+    wanted = getattr(importlib.import_module("jddl.records"), SHELVES[shelf])
+    if not isinstance(record, wanted):
+        raise ValueError(
+            f"{spec.name} returned a {type(record).__name__}; "
+            f"the shelf {shelf} holds factories of {SHELVES[shelf]}"
+        )
+
+
+def _without_defaults(shelf: str, spec: Spec, allow: tuple[str, ...]) -> Spec:
+    component = _look_up(shelf, spec, allow)
+    defaults = {p.name: p for p in component.parameters}
+    kept = []
+    first: tuple[Value, ...] = ()
+    for index, (name, value) in enumerate(_arguments(component, spec).items()):
+        parameter = defaults.get(name)
+        if parameter is not None and parameter.shelf is not None:
+            value = _canonical_value(parameter.shelf, value, allow)
+        if parameter is not None and type(value) is not bool and value == parameter.default:
+            continue
+        if value is not None and parameter is not None and value is parameter.default:
+            continue
+        is_first = component.parameters[:1] == (parameter,) and isinstance(value, Spec)
+        if is_first and index == 0:
+            first = (value,)
+        else:
+            kept.append((name, value))
+    return Spec(spec.name, first, tuple(kept))
+
+
+def _canonical_value(shelf: str, value: Value, allow: tuple[str, ...]) -> Value:
+    if isinstance(value, Spec):
+        return _without_defaults(shelf, value, allow)
+    if isinstance(value, list):
+        return [_canonical_value(shelf, v, allow) for v in value]
+    if isinstance(value, dict):
+        return {k: _canonical_value(shelf, v, allow) for k, v in value.items()}
+    return value
+
+
+def _singular(shelf: str) -> str:
+    return shelf.removesuffix("s")
+
+
+def alternatives(name: str, known: Any) -> str:
+    """'did you mean …?' where something is near, else the whole list."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "there are: " + (", ".join(sorted(known)) or "none")

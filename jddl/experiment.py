@@ -1,0 +1,215 @@
+"""A config: a locked, flat ConfigDict of scalars and spec strings, and what it builds."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from jddl import assembly, catalog
+from jddl import spec as specs
+from jddl.collectives._api import schedule
+from jddl.mesh import Mesh, Own, parse_mesh, size
+from jddl.mesh import P as PartitionSpec
+from jddl.records import Cluster, Model, Runtime, Strategy, Task
+from jddl.runtimes.vmap import vmap
+
+DEFAULTS: dict[str, Any] = {
+    "task": "digits",
+    "model": "mlp",
+    "mesh": "data=8",
+    "runtime": "shard_map",
+    "aggregator": "mean",
+    "all_reduce": "native",
+    "optimizer": "sgd(learning_rate=0.1, momentum=0.9)",
+    "cluster": "cluster",
+    "batch_size": 240,
+    "steps": 100,
+    "log_every": 10,
+    "seed": 0,
+}
+SPEC_FIELDS = {
+    "task": "tasks",
+    "model": "models",
+    "runtime": "runtimes",
+    "aggregator": "aggregators",
+    "all_reduce": "collectives",
+    "optimizer": "optimizers",
+    "cluster": "network",
+}
+
+
+class Experiment(NamedTuple):
+    """Everything that a config builds; nothing here has touched a device."""
+
+    config: ConfigDict
+    mesh: Mesh
+    runtime: Runtime
+    task: Task
+    model: Model
+    strategy: Strategy
+    cluster: Cluster
+
+
+def default_config() -> ConfigDict:
+    """A locked config with every field at its default: the start of a config file."""
+    return ConfigDict(DEFAULTS).lock()
+
+
+def load_config(path: str | Path) -> tuple[ConfigDict, tuple[str, ...]]:
+    """Read a `.py` with get_config() or a run's config.json.
+
+    Returns (config, packages that the file may import): a `.py` config is code, so the packages
+    that it names in specs are accepted; a config.json accepts none. A path that the working
+    directory lacks is looked up among the configs that jddl ships.
+
+    Raises:
+      ValueError: in one line.
+    """
+    found = _find(Path(path))
+    if found.suffix == ".json":
+        try:
+            values = json.loads(found.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is no JSON: {error}") from None
+        return complete(values), ()
+    if found.suffix != ".py":
+        raise ValueError(f"{path}: a config is a .py file with get_config() or a run's config.json")
+    module_spec = importlib.util.spec_from_file_location("jddl_config", found)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"{path}: {error.msg} (line {error.lineno})") from None
+    if not hasattr(module, "get_config"):
+        raise ValueError(f"{path} defines no get_config()")
+    config = complete(module.get_config())
+    return config, tuple(sorted(_packages(config)))
+
+
+def complete(config: Mapping[str, Any]) -> ConfigDict:
+    """A locked config from any mapping: missing fields at their defaults, types checked."""
+    done = default_config()
+    for field, value in dict(config).items():
+        if field not in DEFAULTS:
+            near = difflib.get_close_matches(field, DEFAULTS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(DEFAULTS)}"
+            raise ValueError(f"unknown config field {field!r}; {hint}")
+        if type(value) is not type(DEFAULTS[field]):
+            wanted = type(DEFAULTS[field]).__name__
+            raise ValueError(f"config field {field!r} is of type {wanted}, not {value!r}")
+        done[field] = value
+    return done
+
+
+def validate(config: Any, allow_import: tuple[str, ...] = ()) -> Experiment:
+    """Parse, build, and `jax.eval_shape` one step; no device is touched.
+
+    Args:
+      config: a path, a mapping or a ConfigDict.
+      allow_import: packages from which dotted names may be imported.
+
+    Raises:
+      ValueError: in one line, naming the mistake and the alternatives.
+    """
+    if isinstance(config, (str, Path)):
+        config, accepted = load_config(config)
+        allow_import = (*allow_import, *accepted)
+    experiment = build(complete(config), allow_import)
+    step_shapes(experiment)
+    return experiment
+
+
+def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
+    """The records that the config's spec strings name."""
+    mesh = parse_mesh(config.mesh)
+    for field in ("batch_size", "steps", "log_every"):
+        if config[field] < 1:
+            raise ValueError(f"{field} is at least 1, not {config[field]}")
+    if config.batch_size % size(mesh):
+        raise ValueError(
+            f"batch_size={config.batch_size} does not divide over the {size(mesh)} workers of "
+            f"mesh {config.mesh!r}; for example {_divisible(config.batch_size, size(mesh))} does"
+        )
+    given: dict[str, Any] = {
+        "batch_size": config.batch_size,
+        "all_reduce": config.all_reduce,
+        "axis": "data",
+        "seed": config.seed,
+        "n": size(mesh),
+    }
+
+    def make(field: str) -> Any:
+        try:
+            return catalog.make(SPEC_FIELDS[field], config[field], given, allow_import)
+        except ValueError as error:
+            raise ValueError(f"{field}: {error}") from error
+
+    runtime, cluster, task = make("runtime"), make("cluster"), make("task")
+    given |= {"inputs": task.inputs, "outputs": task.outputs}
+    schedule(config.all_reduce, size(mesh)).prove()
+    strategy = assembly.data_parallel(
+        task, model := make("model"), mesh, make("aggregator"), make("optimizer"), config.all_reduce
+    )
+    return Experiment(config, mesh, runtime, task, model, strategy, cluster)
+
+
+def step_shapes(experiment: Experiment) -> tuple[Any, Any]:
+    """Whole-array shapes of (state, local sums) after one step, traced without devices."""
+    state, batch, key = abstract_inputs(experiment)
+    strategy, mesh = experiment.strategy, experiment.mesh
+    layout = strategy.layout(device_state(experiment))
+    out_specs = (layout, Own(strategy.axes))
+    step = vmap().spmd(strategy.step, mesh, (layout, strategy.batch, PartitionSpec()), out_specs)
+    return jax.eval_shape(step, state, batch, key)
+
+
+def device_state(experiment: Experiment) -> Any:
+    """Shapes of the state as one worker sees it."""
+    return jax.eval_shape(lambda: experiment.strategy.init(*_initial(experiment)))
+
+
+def abstract_inputs(experiment: Experiment) -> tuple[Any, Any, Any]:
+    """Whole-array shapes of (state, batch, key)."""
+    strategy, mesh = experiment.strategy, experiment.mesh
+    layout = strategy.layout(device_state(experiment))
+    init = vmap().spmd(strategy.init, mesh, (PartitionSpec(), PartitionSpec()), layout)
+    state = jax.eval_shape(lambda: init(*_initial(experiment)))
+    return state, batch_shapes(experiment, 1), jax.eval_shape(lambda: jax.random.key(0))
+
+
+def batch_shapes(experiment: Experiment, workers: int) -> Any:
+    """Shapes of one worker's batch when the global batch is split over that many."""
+    batch = experiment.task.batch(0, "train", experiment.config.seed)
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((x.shape[0] // workers, *x.shape[1:]), x.dtype), batch
+    )
+
+
+def _initial(experiment: Experiment) -> tuple[Any, Any]:
+    return experiment.model.init(jax.random.key(experiment.config.seed))
+
+
+def _packages(config: ConfigDict) -> set[str]:
+    named = [c for f in SPEC_FIELDS for c in specs.calls(specs.parse(config[f])) if c.dotted]
+    return {c.name.split(".")[0] for c in named}
+
+
+def _divisible(batch: int, workers: int) -> int:
+    return max(workers, batch // workers * workers)
+
+
+def _find(path: Path) -> Path:
+    package = Path(__file__).parent
+    for root in (Path(), package / "_shipped", package.parent):
+        if (root / path).is_file():
+            return root / path
+    shipped = [p.name for r in (package / "_shipped", package.parent) for p in (r / "configs").glob("*.py")]
+    raise ValueError(f"no such config file: {path}; shipped: configs/{{{', '.join(sorted(set(shipped)))}}}")

@@ -1,0 +1,53 @@
+"""Flax NNX modules as pure functions on plain dicts of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from jddl.records import Context, Model
+from jddl.trees import fold_name
+
+Build = Callable[[nnx.Rngs], nnx.Module]
+
+
+def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Model:
+    """A Model whose parts are NNX modules called with one array; blocks have one structure.
+
+    params = {'shared': {'embed', 'head'}, 'blocks': (one tree a block)}. Each part is initialised
+    from its own key, folded from the model's key and the part's name, so initial parameters do not
+    depend on how the model is cut. Parts are built under `jax.eval_shape`, which needs no device.
+    """
+    builds = {"embed": embed, "block": block, "head": head}
+    templates = {
+        name: nnx.split(nnx.eval_shape(lambda build=build: build(nnx.Rngs(0))), nnx.Param)
+        for name, build in builds.items()
+    }
+
+    def init(key: Any) -> tuple[Any, Any]:
+        def make(name: str, label: str) -> Any:
+            module = builds[name](nnx.Rngs(fold_name(key, label)))
+            return nnx.to_pure_dict(nnx.state(module, nnx.Param))
+
+        shared = {"embed": make("embed", "embed"), "head": make("head", "head")}
+        blocks = tuple(make("block", f"block{i}") for i in range(num_blocks))
+        return {"shared": shared, "blocks": blocks}, {}
+
+    def call(name: str) -> Callable[..., Any]:
+        graph, template = templates[name]
+
+        def apply(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, dict[str, Any]]:
+            state = jax.tree.map(lambda leaf: leaf, template)  # a copy: the template stays abstract
+            nnx.replace_by_pure_dict(state, params if name == "block" else params[name])
+            return nnx.merge(graph, state)(x), stats, {}  # type: ignore[operator]
+
+        return apply
+
+    def dims(params: Any) -> Any:
+        return jax.tree.map(lambda _: P(), params)
+
+    return Model(init, dims, call("embed"), call("block"), call("head"))

@@ -1,0 +1,203 @@
+"""The records: plain values made of pure functions, one kind for each shelf.
+
+A component is such a record, made by a factory whose arguments are its hyper-parameters. Nothing
+here computes. Names in signatures: `Tree` is a pytree of arrays, `Key` a JAX random key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import optax
+
+Tree: TypeAlias = Any
+Key: TypeAlias = Any
+Array: TypeAlias = Any
+Sums: TypeAlias = Mapping[str, tuple[Any, Any]]  # name -> (sum, weight); the mean is taken last
+
+# A transform of gradients that communicates: local gradients in, agreed gradients out.
+Aggregator = optax.GradientTransformationExtraArgs
+
+
+class Context(NamedTuple):
+    """What a model or a loss may know about where it runs.
+
+    All axis names are None on one device, so one file serves plain and parallel layers.
+    """
+
+    key: Key = None
+    train: bool = False
+    data: str | None = None
+    tensor: str | None = None
+
+
+class Task(NamedTuple):
+    """Data and loss.
+
+    batch(step, split, seed): {'inputs', 'labels', ...} of NumPy arrays, leading dimension =
+      examples; pure in its arguments, so that resuming and independence from the number of
+      workers follow. Splits:
+      'train' has a batch for every step; the others have `num_batches[split]`.
+    loss(outputs, batch, ctx) -> (sum, weight); a weight that is a plain number is the same on
+      every worker and does not travel.
+    metrics(outputs, batch, ctx) -> {name: (sum, weight)}
+    inputs: shape of one example; outputs: width of the model's last dimension.
+    """
+
+    batch: Callable[[int, str, int], dict[str, Any]]
+    loss: Callable[[Any, Any, Context], tuple[Any, Any]]
+    metrics: Callable[[Any, Any, Context], Sums]
+    num_batches: Mapping[str, int]
+    inputs: tuple[int, ...]
+    outputs: int
+
+
+class Model(NamedTuple):
+    """A network cut where pipelines may cut it: embed, stackable blocks, head.
+
+    params = {'shared': tree, 'blocks': (tree, ...)}; `embed` and `head` read 'shared', so tied
+    embeddings need nothing special. `stats` has the same form and holds running statistics.
+    Each part: (params, stats, x, ctx) -> (x, stats, aux) with aux {name: (sum, weight)}.
+    `dims(params)`: per leaf a PartitionSpec over role names ('tensor', 'expert').
+    """
+
+    init: Callable[[Key], tuple[Tree, Tree]]
+    dims: Callable[[Tree], Tree]
+    embed: Callable[..., tuple[Any, Tree, Sums]]
+    block: Callable[..., tuple[Any, Tree, Sums]]
+    head: Callable[..., tuple[Any, Tree, Sums]]
+
+
+class Compressor(NamedTuple):
+    """A lossy or exact code for one array. It never communicates.
+
+    The payload is exactly the arrays that travel; its size is read off with `jax.eval_shape`.
+    combine 'sum': payloads of workers may be added before decoding; 'gather': they are collected
+    and decoded one by one. key: None, 'shared' (same on all workers) or 'per_worker'. scope: what
+    one leaf is: 'flat' (the whole gradient as one vector) or 'leaf'.
+    """
+
+    init: Callable[[Array], Tree]
+    compress: Callable[..., tuple[Tree, Tree]]  # (leaf, state, key) -> (payload, state)
+    decompress: Callable[..., Array]  # (payload, like, key=None) -> leaf
+    combine: Literal["sum", "gather"]
+    key: Literal["shared", "per_worker"] | None = None
+    scope: Literal["flat", "leaf"] = "flat"
+
+
+class Runtime(NamedTuple):
+    """A way to run per-device code: `spmd(f, mesh, in_specs, out_specs)` on whole arrays.
+
+    devices(mesh): how many devices it needs; put(tree, mesh, specs): places whole arrays.
+    """
+
+    spmd: Callable[..., Callable[..., Any]]
+    devices: Callable[[Mapping[str, int]], int]
+    put: Callable[..., Tree]
+
+
+class Strategy(NamedTuple):
+    """One training step, whatever runs it.
+
+    init: params, stats -> state, per device; layout: state of per-device shapes -> tree of
+    layouts (a prefix is enough); batch: layout of the batch; step: (state, batch, key) ->
+    (state, local sums), per device; params_of: whole-array state -> (params, stats).
+    """
+
+    axes: tuple[str, ...]
+    init: Callable[..., Tree]
+    layout: Callable[[Tree], Tree]
+    batch: Any
+    step: Callable[..., tuple[Tree, Sums]]
+    params_of: Callable[[Tree], tuple[Tree, Tree]]
+
+
+class Message(NamedTuple):
+    """`chunks` of the vector go from rank src to rank dst and are added there, or copied."""
+
+    src: int
+    dst: int
+    chunks: tuple[int, ...]
+    op: Literal["add", "copy"]
+
+
+Lane: TypeAlias = tuple[Message, ...]  # a partial permutation: one `ppermute`
+Round: TypeAlias = tuple[Lane, ...]  # all lanes read the state before the round
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A collective written down: rounds of lanes of messages over `chunks` pieces of a vector.
+
+    `primitive` names the XLA collective that computes the same result (the native form): it is
+    then what runs, and the rounds only price it. What can be asked of a schedule is in
+    `jddl.collectives`: prove, sent_bytes, received_bytes, time, draw.
+    """
+
+    name: str
+    n: int
+    chunks: int
+    rounds: tuple[Round, ...]
+    verb: str = "all_reduce"
+    primitive: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages in the order of rounds and lanes."""
+        return [m for lanes in self.rounds for lane in lanes for m in lane]
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds with one port a rank: each lane is one `ppermute`, hence one round."""
+        return sum(len(lanes) for lanes in self.rounds)
+
+    def prove(self, ports: int | None = None) -> None:
+        """Raise ValueError unless each rank ends with each contribution exactly once."""
+        from jddl.collectives._prove import prove
+
+        prove(self, ports)
+
+    def sent_bytes(self, nbytes: int) -> float:
+        """Bytes that the busiest rank sends for a vector of nbytes."""
+        return max(_per_rank(self, nbytes, "src"))
+
+    def received_bytes(self, nbytes: int) -> float:
+        """Bytes that the busiest rank receives for a vector of nbytes."""
+        return max(_per_rank(self, nbytes, "dst"))
+
+    def time(self, nbytes: int, cluster: Cluster) -> float:
+        """Modelled seconds with synchronous rounds: each lane costs latency + longest message."""
+        longest = [max((len(m.chunks) for m in lane), default=0) for r in self.rounds for lane in r]
+        return sum(
+            cluster.latency + size * nbytes / self.chunks / cluster.bandwidth for size in longest
+        )
+
+    def draw(self, path: str) -> None:
+        """Write the rank x round diagram as PNG or SVG."""
+        from jddl.collectives._draw import draw
+
+        draw(self, path)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines and links in small: n workers, one class of link.
+
+    latency: seconds a message; bandwidth: bytes per second and direction; flops: FLOP/s a worker.
+    """
+
+    name: str
+    n: int
+    latency: float
+    bandwidth: float
+    flops: float
+
+
+def _per_rank(schedule: Schedule, nbytes: int, end: Literal["src", "dst"]) -> list[float]:
+    totals = [0] * schedule.n
+    for message in schedule.messages:
+        if message.src != message.dst:
+            totals[getattr(message, end)] += len(message.chunks)
+    return [t * nbytes / schedule.chunks for t in totals]

@@ -1,0 +1,94 @@
+"""Rows of numbers, and the one table of `compare`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jddl.runs import Run
+
+COLUMNS = {
+    "test_accuracy": "test acc",
+    "final_loss": "loss",
+    "payload_bytes": "payload B",
+    "sent_bytes": "sent B",
+    "rounds": "rounds",
+    "modelled_step_seconds": "modelled step",
+    "wall_seconds": "wall",
+}
+
+
+def row(label: str, runs: Sequence[Run], reason: str = "") -> dict[str, Any]:
+    """{'variant', columns..., 'reason'}; over seeds: mean and 95 % half-width under name_ci."""
+    result: dict[str, Any] = {"variant": label}
+    if not runs:
+        return result | {"reason": reason}
+    for name in COLUMNS:
+        values = [run.summary[name] for run in runs if name in run.summary]
+        if not values:
+            continue
+        result[name] = sum(values) / len(values) if len(values) > 1 else values[0]
+        if len(values) > 1:
+            result[f"{name}_ci"] = half_width(values)
+    return result
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half-width of the 95 % Student-t interval of the mean (two values or more)."""
+    from scipy import stats
+
+    n = len(values)
+    mean = sum(values) / n
+    deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
+    return float(stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n))
+
+
+def render(rows: Sequence[dict[str, Any]]) -> str:
+    """A plain aligned table; a cell that was not run says n/a and why."""
+    shown = [c for c in COLUMNS if any(c in r for r in rows)]
+    head = ["variant", *(COLUMNS[c] for c in shown)]
+    body = [
+        [r["variant"], *(cell_text(c, r) for c in shown)]
+        if "reason" not in r
+        else [r["variant"], f"n/a: {r['reason']}"]
+        for r in rows
+    ]
+    widths = [
+        max(len(line[i]) for line in [head, *body] if len(line) == len(head) or i == 0)
+        for i in range(len(head))
+    ]
+    lines = []
+    for line in [head, *body]:
+        cells = [line[0].ljust(widths[0])]
+        if len(line) == len(head):
+            cells += [cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True)]
+        else:
+            cells += line[1:]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * len(lines[0]))
+    return "\n".join(lines)
+
+
+def cell_text(column: str, values: dict[str, Any]) -> str:
+    if column not in values:
+        return "-"
+    value = values[column]
+    text = format_value(column, value)
+    if values.get(f"{column}_ci"):
+        text += f" ±{format_value(column, values[f'{column}_ci'])}"
+    return text
+
+
+def format_value(column: str, value: float) -> str:
+    """A number with its unit, as the table shows it."""
+    match column:
+        case "test_accuracy" | "final_loss":
+            return f"{value:.4f}"
+        case "modelled_step_seconds":
+            return f"{value * 1e6:,.1f} us"
+        case "wall_seconds":
+            return f"{value:.1f} s"
+        case "rounds" | "payload_bytes" | "sent_bytes":
+            return f"{value:,.0f}"
+    return f"{value:g}"

@@ -1,0 +1,131 @@
+"""A run's folder: what is written, and how it is read back.
+
+config.json (resolved; runs again), environment.json, metrics.jsonl (deterministic values only),
+timings.jsonl (wall times), summary.json (written last: a run without it is unfinished).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Run(NamedTuple):
+    """A finished run as read from its folder."""
+
+    path: Path
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    metrics: list[dict[str, Any]]
+
+
+class Writer:
+    """Writes a run's folder line by line; with workdir None it only remembers."""
+
+    def __init__(self, workdir: str | Path | None, config: dict[str, Any]) -> None:
+        self.path = None if workdir is None else Path(workdir)
+        self.metrics: list[dict[str, Any]] = []
+        if self.path is None:
+            return
+        check_free(self.path, config)
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in ("metrics.jsonl", "timings.jsonl", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        write_json(self.path / "config.json", config)
+        write_json(self.path / "environment.json", environment())
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """Append a deterministic row to metrics.jsonl."""
+        self.metrics.append(row)
+        self._append("metrics.jsonl", row)
+
+    def timing(self, row: dict[str, Any]) -> None:
+        """Append a row of wall times to timings.jsonl."""
+        self._append("timings.jsonl", row)
+
+    def summary(self, summary: dict[str, Any]) -> None:
+        """Write summary.json: the run is finished."""
+        if self.path is not None:
+            write_json(self.path / "summary.json", summary)
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        if self.path is not None:
+            with (self.path / name).open("a") as file:
+                file.write(json.dumps(row, sort_keys=True) + "\n")
+
+
+def check_free(path: Path, config: dict[str, Any]) -> None:
+    """Refuse a workdir that holds anything but an unfinished attempt at the same config.
+
+    Raises:
+      ValueError: in one line; nothing is overwritten.
+    """
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"workdir {path} is a file")
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    try:
+        before = json.loads((path / "config.json").read_text())
+    except (OSError, json.JSONDecodeError):
+        raise ValueError(f"workdir {path} is not empty and holds no run: choose another") from None
+    changed = [k for k in config if before.get(k) != config[k]]
+    if changed:
+        raise ValueError(
+            f"workdir {path} holds another run ({', '.join(changed)} differ): choose another"
+        )
+    if (path / "summary.json").exists():
+        raise ValueError(f"workdir {path} holds this run, finished: choose another or delete it")
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a finished run.
+
+    Raises:
+      ValueError: no run there, or an unfinished one.
+    """
+    folder = Path(path)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{path} holds no run (no config.json)")
+    if not (folder / "summary.json").is_file():
+        raise ValueError(f"{path} holds an unfinished run (no summary.json)")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return Run(
+        folder,
+        json.loads((folder / "config.json").read_text()),
+        json.loads((folder / "summary.json").read_text()),
+        [json.loads(line) for line in lines],
+    )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the whole new one."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+    os.replace(part, path)
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, as far as they can change a result."""
+    import jax
+
+    packages = ("jddl", "jax", "jaxlib", "flax", "optax", "chex", "numpy", "scikit-learn")
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "platform": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "versions": {p: _version(p) for p in packages},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

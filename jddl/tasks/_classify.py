@@ -1,0 +1,35 @@
+"""Losses and metrics that classification tasks share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jddl.records import Context, Sums
+
+
+def cross_entropy(outputs: Any, batch: Any, ctx: Context) -> tuple[Any, Any]:
+    """(sum of -log softmax(outputs)[label], number of examples)."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(outputs, batch["labels"])
+    return losses.sum(), float(losses.size)
+
+
+def accuracy(outputs: Any, batch: Any, ctx: Context) -> Sums:
+    """{'accuracy': (number right, number of examples)}."""
+    right = jnp.argmax(outputs, -1) == batch["labels"]
+    return {"accuracy": (right.sum().astype(jnp.float32), float(right.size))}
+
+
+def shuffled(size: int, batch_size: int, step: int, seed: int) -> np.ndarray:
+    """Indices of the global batch at a step: epochs are permutations drawn from (seed, epoch).
+
+    Pure in its arguments and independent of the number of workers.
+    """
+    first, last = step * batch_size, (step + 1) * batch_size
+    epochs = range(first // size, (last - 1) // size + 1)
+    order = np.concatenate([np.random.default_rng([seed, e]).permutation(size) for e in epochs])
+    offset = epochs[0] * size
+    return order[first - offset : last - offset]

@@ -1,0 +1,72 @@
+"""Small things about pytrees: one flat vector, leaf names, keys, the per-worker marker."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.tree_util.register_pytree_node_class
+class Local:
+    """Marks a part of a state in which each worker has its own value.
+
+    Layouts are found from it, so any optax chain may hold per-worker leaves.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        """One child, nothing static."""
+        return (self.value,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: tuple[Any]) -> Local:
+        """The inverse of `tree_flatten`."""
+        return cls(children[0])
+
+    def __repr__(self) -> str:
+        return f"Local({self.value!r})"
+
+
+def ravel(tree: Any) -> tuple[dict[str, jax.Array], Callable[[dict[str, jax.Array]], Any]]:
+    """One flat vector for each dtype of the tree, and the inverse.
+
+    Communication goes over whole vectors: leaf by leaf, every leaf would pay all the rounds.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    leaves = [jnp.asarray(x) for x in leaves]
+    groups: dict[str, list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        groups.setdefault(str(leaf.dtype), []).append(index)
+    vectors = {
+        dtype: leaves[members[0]].reshape(-1)
+        if len(members) == 1
+        else jnp.concatenate([leaves[i].reshape(-1) for i in members])
+        for dtype, members in groups.items()
+    }
+
+    def unravel(flat: dict[str, jax.Array]) -> Any:
+        out: list[Any] = [None] * len(leaves)
+        for dtype, members in groups.items():
+            offset = 0
+            for i in members:
+                out[i] = flat[dtype][offset : offset + leaves[i].size].reshape(leaves[i].shape)
+                offset += leaves[i].size
+        return jax.tree.unflatten(structure, out)
+
+    return vectors, unravel
+
+
+def leaf_names(tree: Any) -> list[str]:
+    """The path of each leaf as text: "['shared']['head']['bias']"."""
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def fold_name(key: Any, name: str) -> Any:
+    """Fold a text into a random key (CRC-32, the same in every process)."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
