@@ -369,7 +369,9 @@ def _check(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, .
     arguments = _arguments(component, spec)
     for name, value in arguments.items():
         if name not in known:
-            raise ValueError(f"{component.name} has no argument {name!r}; " + alternatives(name, known))
+            raise ValueError(
+                f"{component.name} has no argument {name!r}; " + alternatives(name, known)
+            )
         _check_value(component, known[name], value, given, allow)
     for parameter in component.parameters:
         if parameter.required and parameter.name not in arguments and parameter.name not in given:

@@ -211,5 +211,9 @@ def _find(path: Path) -> Path:
     for root in (Path(), package / "_shipped", package.parent):
         if (root / path).is_file():
             return root / path
-    shipped = [p.name for r in (package / "_shipped", package.parent) for p in (r / "configs").glob("*.py")]
-    raise ValueError(f"no such config file: {path}; shipped: configs/{{{', '.join(sorted(set(shipped)))}}}")
+    shipped = [
+        p.name for r in (package / "_shipped", package.parent) for p in (r / "configs").glob("*.py")
+    ]
+    raise ValueError(
+        f"no such config file: {path}; shipped: configs/{{{', '.join(sorted(set(shipped)))}}}"
+    )

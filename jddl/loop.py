@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from jddl import accounting, assembly
-from jddl.experiment import Experiment, batch_shapes, device_state, validate
+from jddl.experiment import Experiment, abstract_inputs, batch_shapes, device_state, validate
 from jddl.mesh import Own
 from jddl.network._price import step_seconds
 from jddl.records import Context
@@ -57,10 +57,7 @@ def train(
     params, stats = experiment.model.init(jax.random.key(config.seed))
     layout = strategy.layout(device_state(experiment))
     state = jax.jit(spmd(strategy.init, mesh, (P(), P()), layout))(params, stats)
-    step = jax.jit(
-        spmd(strategy.step, mesh, (layout, strategy.batch, P()), (layout, Own(strategy.axes))),
-        donate_argnums=0,
-    )
+    step = jitted_step(experiment)
     key = put(jax.random.key(config.seed + 1), mesh, P())
 
     plan = {"steps": config.steps, "batch_size": config.batch_size}
@@ -96,6 +93,24 @@ def train(
     }
     writer.summary(summary)
     return Result(summary, writer.metrics, params)
+
+
+def jitted_step(experiment: Experiment) -> Any:
+    """The training step on whole arrays: (state, batch, key) -> (state, local sums)."""
+    strategy = experiment.strategy
+    layout = strategy.layout(device_state(experiment))
+    run = experiment.runtime.spmd(
+        strategy.step,
+        experiment.mesh,
+        (layout, strategy.batch, P()),
+        (layout, Own(strategy.axes)),
+    )
+    return jax.jit(run, donate_argnums=0)
+
+
+def compiled_step(experiment: Experiment) -> Any:
+    """The step compiled for the devices at hand, for its HLO."""
+    return jitted_step(experiment).lower(*abstract_inputs(experiment)).compile()
 
 
 def evaluate(experiment: Experiment, params: Any, stats: Any) -> dict[str, float]:

@@ -26,7 +26,7 @@ class Own:
     """Every worker along `axes` has its own value. A pytree leaf, hence no tuple."""
 
     axes: tuple[str, ...]
-    dims: P = P()
+    dims: P = P()  # noqa: RUF009 - immutable
 
 
 Layout: TypeAlias = P | Own

@@ -86,9 +86,7 @@ def _walk(name: str, computations: dict[str, list[str]], ranks: int, times: int)
         elif opcode == "while":
             found += _loop(line, computations, ranks, times)
         elif opcode == "conditional":
-            branches = [
-                _walk(b, computations, ranks, times) for b in _called(line, computations)
-            ]
+            branches = [_walk(b, computations, ranks, times) for b in _called(line, computations)]
             found += max(branches, key=lambda ops: Measurement({}, tuple(ops)).sent_bytes)
         else:
             for called in _called(line, computations):
@@ -120,7 +118,9 @@ def _operation(base: str, rest: str, shapes: dict[str, str], ranks: int, times: 
     inline = _SHAPE.findall(arguments)
     names = [] if inline else re.findall(r"%?([\w.\-]+)", arguments)
     described = inline or [s for n in names for s in _SHAPE.findall(shapes[n])]
-    nbytes = sum(_width(t) * math.prod(int(d) for d in dims.split(",") if d) for t, dims in described)
+    nbytes = sum(
+        _width(t) * math.prod(int(d) for d in dims.split(",") if d) for t, dims in described
+    )
     if base == "collective-permute":
         pairs = re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}", rest)
         if not pairs:
@@ -156,7 +156,9 @@ def _groups(rest: str, ranks: int) -> np.ndarray:
     """The replica groups [groups, members], of the three forms that XLA prints."""
     listed = re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest)
     if listed:
-        groups = [[int(x) for x in g.split(",") if x] for g in re.findall(r"\{([\d,]*)\}", listed[1])]
+        groups = [
+            [int(x) for x in g.split(",") if x] for g in re.findall(r"\{([\d,]*)\}", listed[1])
+        ]
         return np.array(groups or [list(range(ranks))])
     iota = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest)
     if iota:

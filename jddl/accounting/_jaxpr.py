@@ -32,7 +32,9 @@ KINDS = {
 SILENT = {"axis_index", "pvary", "pcast", "reshard", "axis_size"}
 
 
-def measure(step: Callable[..., Any], *args: Any, axes: Mapping[str, int] | None = None) -> Measurement:
+def measure(
+    step: Callable[..., Any], *args: Any, axes: Mapping[str, int] | None = None
+) -> Measurement:
     """Bytes, rounds and FLOPs of one call of `step`.
 
     Args:
@@ -173,7 +175,7 @@ def _position_along(mesh: Mapping[str, int], axes: tuple[str, ...]) -> np.ndarra
     shape = tuple(mesh.values())
     coordinates = dict(zip(mesh, np.unravel_index(np.arange(math.prod(shape)), shape), strict=True))
     sizes = [mesh[a] for a in axes]
-    return np.ravel_multi_index([coordinates[a] for a in axes], sizes)
+    return np.asarray(np.ravel_multi_index([coordinates[a] for a in axes], sizes))
 
 
 def _axes(eqn: Any) -> tuple[str, ...]:
@@ -287,7 +289,7 @@ def _fold(eqn: Any, known: dict[Any, np.ndarray]) -> None:
         return
     dtype, name = eqn.outvars[0].aval.dtype, eqn.primitive.name
     if name == "select_n":
-        known[eqn.outvars[0]] = np.asarray(values[1 + int(values[0])])  # type: ignore[call-overload]
+        known[eqn.outvars[0]] = np.asarray(values[1 + int(np.asarray(values[0]))])
     elif name in ("convert_element_type", "stop_gradient", "copy"):
         known[eqn.outvars[0]] = np.asarray(values[0]).astype(dtype)
     elif name in _FOLD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ def check_all_reduce(compressor: Compressor, all_reduce_spec: str) -> None:
         )
 
 
-def units(compressor: Compressor, tree: Any) -> tuple[list[Any], Any]:
+def units(compressor: Compressor, tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """The arrays that are compressed one by one (by scope), and the inverse."""
     if compressor.scope == "flat":
         vectors, unravel = ravel(tree)
@@ -35,7 +36,13 @@ def units(compressor: Compressor, tree: Any) -> tuple[list[Any], Any]:
 
 
 def exchange(
-    compressor: Compressor, xs: list[Any], states: list[Any], step: Any, seed: int, axis: Axis, via: str
+    compressor: Compressor,
+    xs: list[Any],
+    states: list[Any],
+    step: Any,
+    seed: int,
+    axis: Axis,
+    via: str,
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Compress, send, decode, average.
 

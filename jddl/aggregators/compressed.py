@@ -11,7 +11,11 @@ from jddl.aggregators._exchange import check_all_reduce, exchange, units
 from jddl.records import Aggregator, Compressor
 from jddl.trees import Local
 
-EXAMPLES = ("compressed(identity)", "compressed(int8(stochastic=True))", "compressed(topk(ratio=0.1))")
+EXAMPLES = (
+    "compressed(identity)",
+    "compressed(int8(stochastic=True))",
+    "compressed(topk(ratio=0.1))",
+)
 
 
 class CompressedState(NamedTuple):
@@ -44,7 +48,7 @@ def compressed(
         xs, _ = units(compressor, params)
         return CompressedState(jnp.zeros((), jnp.int32), Local([compressor.init(x) for x in xs]))
 
-    def update(updates: Any, state: CompressedState, params: Any = None, **_: Any) -> Any:
+    def update(updates: Any, state: CompressedState, params: Any = None, **extra: Any) -> Any:
         xs, restore = units(compressor, updates)
         means, _, states = exchange(
             compressor, xs, state.compressor.value, state.step, seed, axis, all_reduce

@@ -54,7 +54,7 @@ def error_feedback(
         states = Local([compressor.init(x) for x in xs])
         return ErrorFeedbackState(jnp.zeros((), jnp.int32), memory, states)
 
-    def update(updates: Any, state: ErrorFeedbackState, params: Any = None, **_: Any) -> Any:
+    def update(updates: Any, state: ErrorFeedbackState, params: Any = None, **extra: Any) -> Any:
         xs, restore = units(compressor, updates)
         xs = [x + e for x, e in zip(xs, state.memory.value, strict=True)]
         means, owns, states = exchange(

@@ -22,7 +22,7 @@ def mean(axis: str | tuple[str, ...] = "data", all_reduce: str = "native") -> Ag
       all_reduce: spec of the collective that carries the sum, e.g. 'ring'.
     """
 
-    def update(updates: Any, state: Any, params: Any = None, **_: Any) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         total = reduce(updates, axis, all_reduce)
         n = lax.axis_size(axis)
         return jax.tree.map(lambda x: x / n, total), state

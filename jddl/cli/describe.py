@@ -14,12 +14,16 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_bool("json", False, "Print JSON.", flag_values=values)
     rest = parse(values, argv)
     if len(rest) not in (1, 2):
-        raise ValueError("say what to describe: jddl describe topk, or jddl describe compressors topk")
+        raise ValueError(
+            "say what to describe: jddl describe topk, or jddl describe compressors topk"
+        )
     name = rest[-1]
     holders = [s for s in catalog.shelves() if name in catalog.names(s)]
     if len(rest) == 1 and not holders:
         catalog_names = {n for s in catalog.shelves() for n in catalog.names(s)}
-        raise ValueError(f"unknown component {name!r}; " + catalog.alternatives(name, catalog_names))
+        raise ValueError(
+            f"unknown component {name!r}; " + catalog.alternatives(name, catalog_names)
+        )
     component = catalog.describe(rest[0] if len(rest) == 2 else holders[0], name)
     if values.json:
         import json

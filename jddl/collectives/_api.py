@@ -48,7 +48,9 @@ def all_reduce(tree: Any, axis: Axis, algorithm: str = "native") -> Any:
     """
     vectors, unravel = ravel(tree)
     with accounting.exchange():
-        return unravel({k: _sum(accounting.payload(v), axis, algorithm) for k, v in vectors.items()})
+        return unravel(
+            {k: _sum(accounting.payload(v), axis, algorithm) for k, v in vectors.items()}
+        )
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jddl.collectives._permute import permute
 from jddl.records import Lane, Schedule
 
 Axis = str | tuple[str, ...]
@@ -46,11 +47,11 @@ def _chunks_of(lane: Lane, schedule: Schedule, end: str) -> np.ndarray:
 def _send(lane: Lane, schedule: Schedule, state: Any, rank: Any, axis: Axis) -> Any:
     pairs = [(m.src, m.dst) for m in lane]
     if len(lane[0].chunks) == schedule.chunks:
-        return lax.ppermute(state, axis, pairs)
+        return permute(state, axis, pairs)
     table = jnp.asarray(_chunks_of(lane, schedule, "src"))[rank]
     # A single chunk is indexed by a scalar: an index array makes XLA copy the whole buffer.
     chunk = state[table[0]] if table.shape[0] == 1 else state[table]
-    return lax.ppermute(chunk, axis, pairs)
+    return permute(chunk, axis, pairs)
 
 
 def _receive(lane: Lane, schedule: Schedule, state: Any, message: Any, rank: Any) -> Any:
@@ -62,8 +63,7 @@ def _receive(lane: Lane, schedule: Schedule, state: Any, message: Any, rank: Any
             return state + message
         return state.at[place].add(message, unique_indices=True, indices_are_sorted=True)
     if len(lane) < schedule.n:
-        is_destination = np.zeros(schedule.n, bool)
-        is_destination[[m.dst for m in lane]] = True
+        is_destination = np.isin(np.arange(schedule.n), [m.dst for m in lane])
         old = state if whole else state[place]
         message = jnp.where(jnp.asarray(is_destination)[rank], message, old)
     if whole:

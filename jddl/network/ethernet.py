@@ -23,4 +23,6 @@ def ethernet(gigabits: float = 10.0, n: int = 8, flops: float = 1e13) -> Cluster
     """
     if min(gigabits, flops, n) <= 0:
         raise ValueError("gigabits, flops and n are positive")
-    return Cluster(f"{n} workers on {gigabits:g} Gbit/s Ethernet", n, 5e-5, gigabits * 1.25e8, flops)
+    return Cluster(
+        f"{n} workers on {gigabits:g} Gbit/s Ethernet", n, 5e-5, gigabits * 1.25e8, flops
+    )

@@ -28,7 +28,9 @@ figcaption, p.note { color: #555; font-size: .9em }
 """
 
 
-def write_page(path: str | Path, rows: Sequence[dict[str, Any]], runs: Sequence[tuple[str, Run]]) -> None:
+def write_page(
+    path: str | Path, rows: Sequence[dict[str, Any]], runs: Sequence[tuple[str, Run]]
+) -> None:
     """Write the page.
 
     Args:
@@ -41,14 +43,14 @@ def write_page(path: str | Path, rows: Sequence[dict[str, Any]], runs: Sequence[
 <html lang="en"><head><meta charset="utf-8"><title>jddl report</title>
 <style>{STYLE}</style></head><body>
 <h1>jddl report: {len(runs)} run{"s" if len(runs) != 1 else ""}</h1>
-<p class="note">Bytes are per worker and step, read off the traced program. The modelled step time is
-for the cluster &ldquo;{html.escape(runs[0][1].summary["cluster"])}&rdquo; without overlap. Wall time is
-of this machine, with simulated devices where it has no others: it says nothing about a
-network.</p>
+<p class="note">Bytes are per worker and step, read off the traced program. The modelled step
+time is for the cluster &ldquo;{html.escape(runs[0][1].summary["cluster"])}&rdquo; without
+overlap. Wall time is of this machine, with simulated devices where it has no others: it says
+nothing about a network.</p>
 <div class="wide">{_table(rows)}</div>
 <h2>Training loss</h2>
-<figure id="curves">{curves}<figcaption>Training loss against steps, bytes sent per worker, and modelled
-time.</figcaption></figure>
+<figure id="curves">{curves}<figcaption>Training loss against steps, bytes sent
+per worker, and modelled time.</figcaption></figure>
 <h2>What differs between the configs</h2>
 <div class="wide">{_differences(runs)}</div>
 </body></html>
@@ -63,7 +65,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     for r in rows:
         first = f"<td>{html.escape(r['variant'])}</td>"
         if "reason" in r:
-            rest = f'<td colspan="{len(shown)}" style="text-align:left">n/a: {html.escape(r["reason"])}</td>'
+            why = html.escape(r["reason"])
+            rest = f'<td colspan="{len(shown)}" style="text-align:left">n/a: {why}</td>'
         else:
             rest = "".join(f"<td>{html.escape(tables.cell_text(c, r))}</td>" for c in shown)
         lines.append(f"<tr>{first}{rest}</tr>")

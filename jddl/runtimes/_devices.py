@@ -5,10 +5,14 @@ from __future__ import annotations
 import jax
 
 
-def ensure_devices(count: int) -> None:
+def ensure_devices(count: int, at_most: bool = False) -> None:
     """See that `count` devices exist; on CPU simulate them if the backend has not started.
 
     Where an accelerator is installed nothing is simulated, unless JAX_PLATFORMS=cpu asks for it.
+
+    Args:
+      count: devices wanted.
+      at_most: fewer are fine (accelerators that are there are taken as they are).
 
     Raises:
       ValueError: fewer devices than wanted.
@@ -16,7 +20,7 @@ def ensure_devices(count: int) -> None:
     if count > 1 and not _backend_started():
         jax.config.update("jax_num_cpu_devices", count)
     have = jax.device_count()
-    if have < count:
+    if have < count and not at_most:
         raise ValueError(
             f"the mesh needs {count} devices, this process has {have}; a smaller mesh, or "
             "runtime='vmap', which needs one"

@@ -13,7 +13,9 @@ from jddl.mesh import Layout, Mesh, Own, broadcast, is_layout, size
 AxisMap = Callable[..., Callable[..., Any]]
 
 
-def mapped(f: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any, axis_map: AxisMap) -> Any:
+def mapped(
+    f: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any, axis_map: AxisMap
+) -> Any:
     """`spmd` by a mapping transform (vmap, pmap) over each mesh axis, the first outermost.
 
     Every mapped argument is brought to the form [axis sizes..., local shape]; P() inputs stay

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
+from jddl.collectives._permute import under_vmap
+from jddl.mesh import Mesh
 from jddl.records import Runtime
 from jddl.runtimes._layouts import mapped, put_whole
 
@@ -18,6 +21,14 @@ def vmap() -> Runtime:
     A collective under vmap is computed over the mapped axis, so the same per-device code runs; the
     results equal the other runtimes' up to summation order.
     """
-    return Runtime(
-        spmd=partial(mapped, axis_map=jax.vmap), devices=lambda mesh: 1, put=put_whole
-    )
+
+    def spmd(f: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Any:
+        run = mapped(f, mesh, in_specs, out_specs, axis_map=jax.vmap)
+
+        def traced(*args: Any) -> Any:
+            with under_vmap():
+                return run(*args)
+
+        return traced
+
+    return Runtime(spmd=spmd, devices=lambda mesh: 1, put=put_whole)

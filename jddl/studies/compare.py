@@ -82,12 +82,16 @@ def sweep(
             seeded = complete({**dict(cell), "seed": seed})
             name = f"{label}, seed={seed}" if len(seeds) > 1 else label
             folder = Path(workdir) / _slug(name)
-            runs.append(_finished(folder, seeded) or _train(seeded, folder, name, allow_import, progress))
+            runs.append(
+                _finished(folder, seeded) or _train(seeded, folder, name, allow_import, progress)
+            )
         cells.append(Cell(label, tuple(runs)))
     return cells
 
 
-def _train(config: ConfigDict, folder: Path, name: str, allow: tuple[str, ...], progress: Any) -> Run:
+def _train(
+    config: ConfigDict, folder: Path, name: str, allow: tuple[str, ...], progress: Any
+) -> Run:
     train(config, folder, allow, progress(name) if progress else None)
     return read_run(folder)
 

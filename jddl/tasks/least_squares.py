@@ -53,4 +53,8 @@ def _data(dim: int, noise: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     y = x @ w + bias + noise * rng.standard_normal(len(x))
     x, y = x.astype(np.float32), y.astype(np.float32)
     test, held = slice(TRAIN + HELD_OUT, None), slice(TRAIN, TRAIN + HELD_OUT)
-    return {"train": (x[:TRAIN], y[:TRAIN]), "validation": (x[held], y[held]), "test": (x[test], y[test])}
+    return {
+        "train": (x[:TRAIN], y[:TRAIN]),
+        "validation": (x[held], y[held]),
+        "test": (x[test], y[test]),
+    }
