@@ -233,7 +233,8 @@ def _live(jaxpr: Any) -> list[bool]:
     wanted = {v for v in jaxpr.outvars if not isinstance(v, core.Literal)}
     alive = []
     for eqn in reversed(jaxpr.eqns):
-        keep = bool(eqn.effects) or any(v in wanted for v in eqn.outvars)
+        effects = [e for e in eqn.effects if type(e).__name__ != "NamedAxisEffect"]
+        keep = bool(effects) or any(v in wanted for v in eqn.outvars)
         alive.append(keep)
         if keep:
             wanted |= {v for v in eqn.invars if not isinstance(v, core.Literal)}
