@@ -9,12 +9,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 FILES = pyproject.toml constraints.txt
 
-.PHONY: help run test test-all lint types format clean
+.PHONY: help run test test-all lint types format stubs bench clean
 help:
 	@echo "make run        train and compare the quickstart (installs first)"
 	@echo "make test       run the tests"
 	@echo "make test-all   run everything, slow tests too"
-	@echo "make lint types the linter, the type checker"
+	@echo "make lint       the linter; make types: the type checker; make format"
+	@echo "make bench      check the speed limits, write benchmarks/results/"
+	@echo "make stubs      write the shelves' .pyi files"
 
 run: $(VENV)/.run
 	$(JDDL) compare --config=configs/quickstart.py --workdir=runs/quickstart \
@@ -56,6 +58,12 @@ $(VENV)/.test: $(FILES) | $(VENV)/bin/python
 $(VENV)/.dev: $(FILES) | $(VENV)/bin/python
 	@echo "installing with the developers' tools (first time only)..."
 	@$(PIP) install -q -c constraints.txt -e '.[dev]' && touch $@ $(VENV)/.run $(VENV)/.test
+
+stubs: $(VENV)/.run
+	$(VENV)/bin/python -m jddl.catalog
+
+bench: $(VENV)/.run
+	$(VENV)/bin/python benchmarks/frame.py
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -238,6 +238,12 @@ def open_shelf(package: str) -> tuple[Any, Any]:
     return get, lambda: names(shelf)
 
 
+def stub(shelf: str) -> str:
+    """The shelf's `__init__.pyi`: exact signatures for type checkers (`make stubs` writes it)."""
+    members = sorted(p.stem for p in (PACKAGE / shelf).glob("*.py") if not p.name.startswith("_"))
+    return "".join(f"from jddl.{shelf}.{m} import {m} as {m}\n" for m in members)
+
+
 # --- reading sources -------------------------------------------------------------------------
 
 
@@ -517,3 +523,8 @@ def alternatives(name: str, known: Any) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return "there are: " + (", ".join(sorted(known)) or "none")
+
+
+if __name__ == "__main__":
+    for _shelf in SHELVES:
+        (PACKAGE / _shelf / "__init__.pyi").write_text(stub(_shelf))

@@ -115,3 +115,9 @@ def test_listing_imports_neither_jax_nor_numpy():
 def test_importing_jddl_imports_no_jax():
     code = "import sys, jddl; assert 'jax' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("shelf", SHELVES)
+def test_the_stub_is_current(shelf):
+    """`make stubs` writes it."""
+    assert (catalog.PACKAGE / shelf / "__init__.pyi").read_text() == catalog.stub(shelf)

@@ -1,0 +1,3 @@
+from jddl.models.linear import linear as linear
+from jddl.models.mlp import mlp as mlp
+from jddl.models.small_cnn import small_cnn as small_cnn

@@ -1,0 +1,2 @@
+from jddl.network.cluster import cluster as cluster
+from jddl.network.ethernet import ethernet as ethernet
