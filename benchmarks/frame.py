@@ -127,9 +127,11 @@ def main():
         verdict = "holds" if taken <= limit else "FAILS"
         rows.append({"name": name, "limit": limit, "ratio": taken, "verdict": verdict})
     for row in rows:
-        print(
-            f"{row['name']:40} {row['ratio']:.3f} (limit {row['limit']})  {row['verdict']}  {row.get('interval', '')} A/A {row.get('control_interval', '')}"
-        )
+        print(f"{row['name']:40} {row['ratio']:.3f} (limit {row['limit']})  {row['verdict']}")
+        if "interval" in row:
+            print(
+                f"    95 % {row['interval']}, A/A {row['control_interval']}, {row['pairs']} pairs"
+            )
     RESULTS.mkdir(exist_ok=True)
     date = datetime.date.today().isoformat()
     machine = {
