@@ -1,6 +1,7 @@
 """The command line as a user sees it: whole processes."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -62,7 +63,8 @@ def test_train_compare_report(tmp_path):
     assert (run / "metrics.jsonl").read_bytes() == before
     page = tmp_path / "page.html"
     assert jddl("report", run, f"--out={page}").returncode == 0
-    assert "http" not in page.read_text().replace("http://www.w3.org", "")
+    addresses = set(re.findall(r"https?://[\w.]+", page.read_text()))
+    assert addresses <= {"http://www.w3.org"}  # names of XML dialects; nothing is fetched
 
 
 def test_compare_a_product_with_a_cell_without_effect_resumes(tmp_path):

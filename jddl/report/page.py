@@ -125,7 +125,9 @@ def _curves(runs: Sequence[tuple[str, Run]]) -> str:
     figure.legend(handles, labels, loc="upper center", ncols=2, frameon=False)
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.05 * (1 + len(runs) // 2)))
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(
+        buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    )
     plt.close(figure)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
