@@ -86,16 +86,21 @@ def load_config(path: str | Path) -> tuple[ConfigDict, tuple[str, ...]]:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise ValueError(f"{path}: {error.msg} (line {error.lineno})") from None
+    except Exception as error:
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, "get_config"):
         raise ValueError(f"{path} defines no get_config()")
-    config = complete(module.get_config())
+    try:
+        config = complete(module.get_config())
+    except Exception as error:  # the file is the user's: name it, whatever it raised
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
     return config, tuple(sorted(_packages(config)))
 
 
 def complete(config: Mapping[str, Any]) -> ConfigDict:
     """A locked config from any mapping: missing fields at their defaults, types checked."""
+    if not isinstance(config, (Mapping, ConfigDict)):
+        raise ValueError(f"a config is a mapping of fields, not {type(config).__name__}")
     done = default_config()
     for field, value in dict(config).items():
         if field not in DEFAULTS:
@@ -123,7 +128,10 @@ def validate(config: Any, allow_import: tuple[str, ...] = ()) -> Experiment:
         config, accepted = load_config(config)
         allow_import = (*allow_import, *accepted)
     experiment = build(complete(config), allow_import)
-    step_shapes(experiment)
+    try:
+        step_shapes(experiment)
+    except NameError as error:  # JAX's word for an axis that the mesh lacks
+        raise ValueError(f"{error}; the mesh has: {', '.join(experiment.mesh)}") from error
     return experiment
 
 
@@ -212,7 +220,9 @@ def _find(path: Path) -> Path:
         if (root / path).is_file():
             return root / path
     shipped = [
-        p.name for r in (package / "_shipped", package.parent) for p in (r / "configs").glob("*.py")
+        p.name
+        for r in (package / "_shipped", package.parent)
+        for p in (r / "configs").glob("[!_]*.py")
     ]
     raise ValueError(
         f"no such config file: {path}; shipped: configs/{{{', '.join(sorted(set(shipped)))}}}"

@@ -29,6 +29,8 @@ def schedule(algorithm: str, n: int, verb: str = "all_reduce") -> Schedule:
         raise ValueError(f"a collective needs at least one rank, not {n}")
     made = catalog.make("collectives", algorithm, given={"n": n})
     assert isinstance(made, Schedule)
+    if made.n != n:
+        raise ValueError(f"{algorithm} is a schedule for {made.n} ranks; the axis has {n}")
     return made
 
 
