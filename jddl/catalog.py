@@ -279,9 +279,8 @@ def _optax_functions(shelf: str) -> dict[str, Path]:
 
 @cache
 def _read(shelf: str, name: str, path: Path, mtime: int) -> Component:
-    del mtime  # part of the cache's key: an edited file is read again
     try:
-        module = ast.parse(path.read_text())
+        module = _parse(path, mtime)
     except SyntaxError as error:
         broken = f"{error.msg} (line {error.lineno})"
         return Component(shelf, name, (), "", path, broken=broken)
@@ -303,6 +302,13 @@ def _read(shelf: str, name: str, path: Path, mtime: int) -> Component:
     )
     doc = ast.get_docstring(function) or ""
     return Component(shelf, name, parameters, doc, path, found)
+
+
+@cache
+def _parse(path: Path, mtime: int) -> ast.Module:
+    """Parsed once: optax defines all its optimisers in one file."""
+    del mtime  # part of the cache's key: an edited file is read again
+    return ast.parse(path.read_text())
 
 
 def _literal(node: ast.expr | None) -> Any:
