@@ -9,6 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 FILES = pyproject.toml constraints.txt
 
+.DELETE_ON_ERROR:
 .PHONY: help run test test-all lint types format stubs bench clean
 help:
 	@echo "make run        train and compare the quickstart (installs first)"
@@ -66,4 +67,4 @@ bench: $(VENV)/.run
 	$(VENV)/bin/python benchmarks/frame.py
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info
+	rm -rf $(VENV) .venv-smoke build dist *.egg-info
