@@ -71,7 +71,7 @@ def render(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def cell_text(column: str, values: dict[str, Any]) -> str:
-    """One cell: the value with its unit, and ± its half-width over seeds; '-' where there is none."""
+    """One cell: the value with its unit, ± its half-width over seeds; '-' where there is none."""
     if column not in values:
         return "-"
     value = values[column]
