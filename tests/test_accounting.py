@@ -130,7 +130,6 @@ def test_hlo_forms(line, sent):
 @pytest.mark.parametrize(
     "line",
     ["%r = f32[100] all-reduce(f32[100] %a), replica_groups=<new form>, to_apply=%add",
-     "%r = f32[100] collective-broadcast(f32[100] %a), replica_groups={{0,1}}",
      "%r = zz[100] all-reduce(zz[100] %a), replica_groups={}"],
 )  # fmt: skip
 def test_an_unknown_form_is_an_error(line):

@@ -1,182 +1,177 @@
-"""Measure a compiled program: the same record, read off HLO text."""
+"""Measure a compiled program: the same record, read off its HLO text."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from jddl.accounting._record import Measurement, Operation, grouped
+from jddl.accounting._conventions import grouped, permuted
+from jddl.accounting._hlo_groups import replica_groups, source_target_pairs
+from jddl.accounting._hlo_text import COLLECTIVE, Computation, Instruction, dtype_of, nbytes, parse
+from jddl.accounting._marks import EXCHANGE
+from jddl.accounting._mesh import axes_within
+from jddl.accounting._record import Measurement, Operation, Tally, dearest
 
 KINDS = {
     "all-reduce": "all_reduce",
     "reduce-scatter": "reduce_scatter",
     "all-gather": "all_gather",
     "all-to-all": "all_to_all",
-    "collective-permute": "collective_permute",
+    "ragged-all-to-all": "all_to_all",
+    "collective-broadcast": "broadcast",
+    "collective-permute": "permute",
 }
-UNKNOWN = ("collective-broadcast", "ragged-all-to-all")
-WIDTHS = {
-    "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "s32": 4, "u32": 4,
-    "f32": 4, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16, "s4": 1, "u4": 1,
-}  # fmt: skip
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
-_SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
+# With a channel and without global device ids these three connect whole replicas, not partitions.
+_ACROSS_REPLICAS = {"all-reduce", "all-gather", "reduce-scatter"}
 
 
 def measure_hlo(program: Any, axes: Mapping[str, int] | None = None) -> Measurement:
     """Bytes and rounds of a compiled program.
 
-    Asynchronous pairs count at `-start`. Native collectives count as rings, so bytes equal
-    `measure`'s; rounds and calls may be fewer, since XLA merges collectives.
+    Bytes equal those of `measure` where the compiler changed none (it drops equal collectives,
+    and XLA:CPU widens bf16); rounds and calls may be fewer, since it merges collectives. Ranks are
+    partition ids: the order of the mesh's devices. Of an asynchronous pair the start is counted.
+    FLOPs and payload marks are not read off: `flops` is None, `payload_bytes` an error.
 
     Args:
-      program: `jit(f).lower(...).compile()`, or its text.
-      axes: the mesh, for the record only.
+      program: `jax.jit(f).lower(...).compile()`, or its text.
+      axes: {'data': 4, 'tensor': 2}, the mesh in its order, to tell operations by their axes;
+        else all devices are one axis, 'device'.
 
     Raises:
-      ValueError: a form of the text that is not understood, a loop of unknown length around a
-        collective.
+      ValueError: a form that is not understood (it is named), a collective in a loop of unknown
+        length, axes that do not fit the number of devices.
     """
     text = program if isinstance(program, str) else program.as_text()
-    header = text.split("\n", 1)[0]
-    parts = [int(x) for x in re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)]
-    ranks = math.prod(parts)
-    computations, entry = _computations(text)
-    operations = tuple(_walk(entry, computations, ranks, 1))
-    return Measurement(axes or {"device": ranks}, operations)
+    header = text.lstrip().split("\n", 1)[0]
+    partitions, replicas = (_count(header, key) for key in ("num_partitions", "replica_count"))
+    if partitions > 1 and replicas > 1:
+        raise ValueError(f"{replicas} replicas of {partitions} partitions are not understood")
+    num_ranks = partitions * replicas
+    axes = dict(axes or {"device": num_ranks})
+    if math.prod(axes.values()) != num_ranks:
+        raise ValueError(f"the axes {axes} do not fit the program's {num_ranks} devices")
+    computations, entry = parse(text)
+    tally = _Walk(computations, axes).computation(entry)
+    return Measurement(axes, tuple(tally.operations), tuple(tally.notes), None, None)
 
 
-def _computations(text: str) -> tuple[dict[str, list[str]], str]:
-    found: dict[str, list[str]] = {}
-    entry = current = ""
-    for line in text.splitlines():
-        opened = re.match(r"^(ENTRY )?%?([\w.\-]+) .*\{\s*$", line)
-        if opened and " = " not in line.split("{")[0].split("(")[0]:
-            current = opened[2]
-            found[current] = []
-            entry = current if opened[1] else entry
-        elif line.startswith("}"):
-            current = ""
-        elif current:
-            found[current].append(line)
-    if not entry:
-        raise ValueError("this is no HLO text: it has no ENTRY computation")
-    return found, entry
+class _Walk:
+    """One walk; each computation is read once, however often it is called."""
 
+    def __init__(self, computations: dict[str, Computation], axes: dict[str, int]) -> None:
+        self.computations = computations
+        self.axes = axes
+        self.num_ranks = math.prod(axes.values())
+        self.read: dict[str, Tally] = {}
 
-def _walk(name: str, computations: dict[str, list[str]], ranks: int, times: int) -> list[Operation]:
-    found: list[Operation] = []
-    shapes: dict[str, str] = {}
-    for line in computations[name]:
-        matched = _INSTRUCTION.match(line)
-        if not matched:
-            continue
-        result, shape, opcode, rest = matched.groups()
-        shapes[result] = shape
-        base = opcode.removesuffix("-start")
-        if base in UNKNOWN:
-            raise ValueError(f"the HLO operation {opcode!r} is not understood")
+    def computation(self, name: str) -> Tally:
+        if name not in self.read:
+            found = self.computations.get(name)
+            if found is None:
+                raise ValueError(f"the HLO computation {name!r} is called and not defined")
+            tally = Tally()
+            for instruction in found.instructions:
+                tally.add(self.instruction(instruction, found))
+            self.read[name] = tally
+        return self.read[name]
+
+    def instruction(self, it: Instruction, home: Computation) -> Tally:
+        base = it.opcode.removesuffix("-start")
         if base in KINDS:
-            found.append(_operation(base, rest, shapes, ranks, times))
-        elif opcode == "while":
-            found += _loop(line, computations, ranks, times)
-        elif opcode == "conditional":
-            branches = [_walk(b, computations, ranks, times) for b in _called(line, computations)]
-            found += max(branches, key=lambda ops: Measurement({}, tuple(ops)).sent_bytes)
+            found = self.operation(base, it, home)
+            note = "a ragged-all-to-all is counted as if its operand were full"
+            return Tally([found] if found else [], notes=[note] * base.startswith("ragged"))
+        if COLLECTIVE.fullmatch(it.opcode) and not it.opcode.endswith("-done"):
+            raise ValueError(f"the HLO operation {it.opcode!r} is not understood")
+        match it.opcode:
+            case "while":
+                return self.loop(it)
+            case "conditional":
+                keys = ("branch_computations", "true_computation", "false_computation")
+                return dearest([self.computation(name) for name in it.called(*keys)], it.scope)
+            # async-update and async-done may name the computation of their start once more.
+            case "call" | "fusion" | "async-start" | "custom-call":
+                return self.calls(it)
+            case "send" | "recv" if it.attributes.get("is_host_transfer") != "true":
+                raise ValueError(
+                    f"the HLO operation {it.opcode!r} between devices is not understood"
+                )
+        return Tally()
+
+    def calls(self, it: Instruction) -> Tally:
+        target = it.attributes.get("custom_call_target", "")
+        if COLLECTIVE.search(target) or re.search("nccl|nvshmem", target):
+            raise ValueError(f"the HLO custom call {target} is not understood")
+        tally = Tally()
+        for name in it.called("calls", "to_apply", "called_computations"):
+            tally.add(self.computation(name))
+        return tally
+
+    def loop(self, it: Instruction) -> Tally:
+        (body,), (condition,) = it.called("body"), it.called("condition")
+        each, test = self.computation(body), self.computation(condition)
+        config = it.attributes.get("backend_config", "")
+        known = re.search(r'known_trip_count"?:\{"?n"?:"?(\d+)', config)
+        if known is None and (each.communicates or test.communicates):
+            raise ValueError(
+                f"the HLO loop {it.name!r} communicates and has no known trip count: measure the "
+                "traced step with measure(..., trip_counts=[...])"
+            )
+        count = int(known[1]) if known else 1
+        tally = Tally()
+        tally.add(each, count)
+        tally.add(test, count + 1)
+        return tally
+
+    def operation(self, opcode: str, it: Instruction, home: Computation) -> Operation | None:
+        shapes = home.operand_shapes(it)
+        # The further operands of a ragged collective only say where its data go.
+        shapes = shapes[:1] if opcode == "ragged-all-to-all" else shapes
+        size = sum(map(nbytes, shapes))
+        if opcode == "collective-permute":
+            text = it.attributes.get("source_target_pairs", "missing")
+            pairs = source_target_pairs(text, self.num_ranks)
+            sent, received, rounds = permuted(pairs, size, self.num_ranks)
+            touched = axes_within(self.axes, pairs)
+            members = math.prod(self.axes[name] for name in touched)
         else:
-            for called in _called(line, computations):
-                if "to_apply" not in line or opcode == "call":
-                    found += _walk(called, computations, ranks, times)
-    return found
+            groups = self.groups(opcode, it)
+            sent, received, rounds = grouped(KINDS[opcode], groups, size, self.num_ranks)
+            touched = axes_within(self.axes, groups)
+            members = max(map(len, groups))
+        if not rounds:
+            return None
+        return Operation(
+            primitive=opcode,
+            axes=touched,
+            group_size=members,
+            operand_bytes=size,
+            dtype=dtype_of(shapes[0]),
+            sent=sent,
+            received=received,
+            rounds=rounds,
+            calls=1,
+            payload_bytes=0 if EXCHANGE in it.scope else size,
+            scope=it.scope,
+        )
+
+    def groups(self, opcode: str, it: Instruction) -> list[list[int]]:
+        text = it.attributes.get("replica_groups", "missing")
+        over_replicas = (
+            opcode in _ACROSS_REPLICAS
+            and "channel_id" in it.attributes
+            and it.attributes.get("use_global_device_ids") != "true"
+        )
+        # All partitions of the single replica 0 take part then.
+        text = "{}" if over_replicas and text == "{{0}}" else text
+        if over_replicas and text != "{}":
+            raise ValueError(f"replica_groups={text} that number replicas are not understood")
+        return replica_groups(text, self.num_ranks)
 
 
-def _loop(line: str, computations: dict[str, list[str]], ranks: int, times: int) -> list[Operation]:
-    body = re.search(r"body=%?([\w.\-]+)", line)
-    assert body is not None
-    inner = _walk(body[1], computations, ranks, times)
-    trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
-    if inner and not trips:
-        raise ValueError("a collective stands in an HLO loop without known_trip_count")
-    count = int(trips[1]) if trips else 1
-    return [Operation(**{**vars(o), "calls": o.calls * count}) for o in inner]
-
-
-def _called(line: str, computations: dict[str, list[str]]) -> list[str]:
-    lists = re.findall(r"(?:calls|to_apply|branch_computations|true_computation|false_computation)"
-                       r"=(\{[^}]*\}|%?[\w.\-]+)", line)  # fmt: skip
-    names = [n for group in lists for n in re.findall(r"[\w.\-]+", group)]
-    return [n for n in names if n in computations]
-
-
-def _operation(base: str, rest: str, shapes: dict[str, str], ranks: int, times: int) -> Operation:
-    arguments = rest[: _closing(rest)]
-    inline = _SHAPE.findall(arguments)
-    names = [] if inline else re.findall(r"%?([\w.\-]+)", arguments)
-    described = inline or [s for n in names for s in _SHAPE.findall(shapes[n])]
-    nbytes = sum(
-        _width(t) * math.prod(int(d) for d in dims.split(",") if d) for t, dims in described
-    )
-    if base == "collective-permute":
-        pairs = re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}", rest)
-        if not pairs:
-            raise ValueError(f"a collective-permute without source_target_pairs: {rest[:80]}")
-        moves = [(int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", pairs[0])]
-        moves = [(a, b) for a, b in moves if a != b]
-        sent = tuple(Fraction(nbytes * sum(a == r for a, _ in moves)) for r in range(ranks))
-        received = tuple(Fraction(nbytes * sum(b == r for _, b in moves)) for r in range(ranks))
-        return Operation(base, (), sent, received, int(bool(moves)), times, nbytes)
-    n = len(_groups(rest, ranks)[0])
-    each, rounds = grouped(KINDS[base], nbytes, n)
-    return Operation(base, (), (each,) * ranks, (each,) * ranks, rounds, times, nbytes)
-
-
-def _closing(rest: str) -> int:
-    depth = 1
-    for index, character in enumerate(rest):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return index
-    raise ValueError(f"an HLO instruction without its closing bracket: {rest[:80]}")
-
-
-def _width(dtype: str) -> int:
-    if dtype.startswith("f8"):
-        return 1
-    if dtype not in WIDTHS:
-        raise ValueError(f"the HLO type {dtype!r} is not understood")
-    return WIDTHS[dtype]
-
-
-def _groups(rest: str, ranks: int) -> np.ndarray:
-    """The replica groups [groups, members], of the three forms that XLA prints."""
-    listed = re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest)
-    if listed:
-        groups = [
-            [int(x) for x in g.split(",") if x] for g in re.findall(r"\{([\d,]*)\}", listed[1])
-        ]
-        return np.array(groups or [list(range(ranks))])
-    iota = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest)
-    if iota:
-        shape, dims = _ints(iota[1]), _ints(iota[2])
-        ids = np.arange(math.prod(dims)).reshape(dims)
-        return (ids.transpose(_ints(iota[3])) if iota[3] else ids).reshape(shape)
-    mesh = re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", rest)
-    if mesh:
-        sizes = {k: int(v) for k, v in re.findall(r"'([^']+)'=(\d+)", mesh[1])}
-        over = re.findall(r"'([^']+)'", mesh[2])
-        if not sizes or any(a not in sizes for a in over):
-            raise ValueError(f"replica_groups of this form are not understood: {mesh[0]}")
-        ids = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
-        kept = [i for i, a in enumerate(sizes) if a not in over]
-        moved = ids.transpose(kept + [list(sizes).index(a) for a in over])
-        return moved.reshape(-1, math.prod(sizes[a] for a in over))
-    raise ValueError(f"replica_groups of this form are not understood: {rest[:120]}")
-
-
-def _ints(text: str) -> tuple[int, ...]:
-    return tuple(int(x) for x in text.split(","))
+def _count(header: str, key: str) -> int:
+    found = re.search(rf"\b{key}=(\d+)", header)
+    return int(found[1]) if found else 1

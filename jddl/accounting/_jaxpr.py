@@ -1,297 +1,207 @@
-"""Measure a per-device step by one walk over its jaxpr; needs no devices."""
+"""Measure a step by one recursive walk over its jaxpr; needs no devices."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
-import numpy as np
-from jax.extend import core
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.interpreters import partial_eval
 
-from jddl.accounting._marks import EXCHANGE, PAYLOAD
-from jddl.accounting._record import Measurement, Operation, grouped
+from jddl.accounting._flops import flops
+from jddl.accounting._fold import Known, fold, literal, scalar
+from jddl.accounting._marks import PAYLOAD
+from jddl.accounting._operation import nbytes, operation
+from jddl.accounting._primitives import kind_of
+from jddl.accounting._record import Measurement, Tally, dearest
 
-KINDS = {
-    "psum": "all_reduce",
-    "psum2": "all_reduce",
-    "psum_invariant": "all_reduce",
-    "pmax": "all_reduce",
-    "pmin": "all_reduce",
-    "reduce_scatter": "reduce_scatter",
-    "psum_scatter": "reduce_scatter",
-    "unreduced_reduce_scatter": "reduce_scatter",
-    "all_gather": "all_gather",
-    "all_gather_invariant": "all_gather",
-    "all_gather_reduced": "all_gather",
-    "all_to_all": "all_to_all",
-}
-# These name an axis and move nothing.
-SILENT = {"axis_index", "pvary", "pcast", "reshard", "axis_size"}
+Program: TypeAlias = Jaxpr | ClosedJaxpr
 
 
 def measure(
-    step: Callable[..., Any], *args: Any, axes: Mapping[str, int] | None = None
+    step: Callable[..., Any],
+    *args: Any,
+    axes: Mapping[str, int] | None = None,
+    trip_counts: Sequence[int] = (),
 ) -> Measurement:
-    """Bytes, rounds and FLOPs of one call of `step`.
+    """Bytes, rounds and FLOPs of one call of `step`, traced and never run.
+
+    Dead code is left out. What the compiler adds (for shardings outside a shard_map) and merges
+    is in the HLO alone: see `measure_hlo`.
 
     Args:
-      step: per-device code over the named `axes`, or a function that is itself a shard_map (also
-        inside jit): then the mesh is read off and `axes` is not needed.
-      args: per-device values or ShapeDtypeStructs. 0-d integers that are *concrete* (Python or
-        NumPy) are known numbers: branches that depend on them alone are folded.
+      step: per-device code over the named `axes`; or a function that is itself a shard_map, also
+        inside jit: then the mesh is read off and `axes` is not needed.
+      args: per-device values or ShapeDtypeStructs, in any pytrees (whole ones for a shard_map).
+        0-d integers and bools that are concrete are known numbers: branches that depend on them
+        alone are decided.
       axes: {'data': 8, ...} in mesh order.
+      trip_counts: how often each `while` loop that communicates runs, in the order in which the
+        loops end in the program (an inner loop before the one around it).
 
     Raises:
-      ValueError: a collective inside a `while` of unknown length, or one that is unknown here.
+      ValueError: a collective that is not understood or names an axis outside the mesh, meshes
+        that differ, too few or too many trip counts.
+
+    Example:
+      >>> import jax, numpy as np
+      >>> x = jax.ShapeDtypeStruct((100,), np.float32)
+      >>> measure(lambda x: jax.lax.psum(x, 'data'), x, axes={'data': 8}).sent_bytes
+      700
     """
-    env = list((axes or {}).items())
-    closed = jax.make_jaxpr(step, axis_env=env)(*args)
-    known = {
-        var: np.asarray(value)
-        for var, value in zip(closed.jaxpr.invars, jax.tree.leaves(args), strict=True)
-        if isinstance(value, (int, bool, np.integer, np.ndarray))
-        and np.ndim(value) == 0
-        and np.asarray(value).dtype.kind in "iub"
-    }
-    walk = _Walk(dict(axes or {}))
-    walk.jaxpr(closed.jaxpr, known, 1, False)
-    operations = walk.spread()
-    return Measurement(walk.mesh, operations, walk.flops, walk.marked, tuple(walk.notes))
+    closed = jax.make_jaxpr(step, axis_env=list((axes or {}).items()))(*args)
+    values = [
+        scalar(leaf, var.aval.dtype)
+        for leaf, var in zip(jax.tree.leaves(args), closed.jaxpr.invars, strict=True)
+    ]
+    live, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), True)
+    walk = _Walk(dict(axes or {}), list(trip_counts))
+    tally, _ = walk.jaxpr(ClosedJaxpr(live, closed.consts), values, "")
+    if walk.trip_counts:
+        raise ValueError(f"trip_counts {list(trip_counts)} are more than the loops that use one")
+    return Measurement(
+        walk.axes, tuple(tally.operations), tuple(tally.notes), tally.flops, tally.marked
+    )
 
 
 class _Walk:
-    def __init__(self, mesh: dict[str, int]) -> None:
-        self.mesh = mesh
-        self.found: list[tuple[Any, int, int]] = []  # (equation, calls, payload)
-        self.flops = 0
-        self.marked = 0
-        self.notes: list[str] = []
+    """One walk. `axes` is the mesh once it is known, `trip_counts` those not yet used."""
 
-    def jaxpr(self, jaxpr: Any, known: dict[Any, np.ndarray], times: int, inside: bool) -> None:
-        live = _live(jaxpr)
-        for equation, alive in zip(jaxpr.eqns, live, strict=True):
-            if alive:
-                self.equation(equation, known, times, inside)
+    def __init__(self, axes: dict[str, int], trip_counts: list[int]) -> None:
+        self.axes = axes
+        self.trip_counts = trip_counts
 
-    def equation(self, eqn: Any, known: dict[Any, np.ndarray], times: int, inside: bool) -> None:
+    def jaxpr(
+        self, program: Program, values: Sequence[Known], scope: str
+    ) -> tuple[Tally, list[Known]]:
+        """What a jaxpr adds up to, and which of its results are known."""
+        inner = _open(program)
+        consts = program.consts if isinstance(program, ClosedJaxpr) else ()
+        known: dict[Var, Known] = dict(zip(inner.invars, values, strict=True))
+        for var, const in zip(inner.constvars, consts, strict=False):
+            known[var] = scalar(const, var.aval.dtype)
+
+        def read(atom: Any) -> Known:
+            return literal(atom) if isinstance(atom, Literal) else known.get(atom)
+
+        tally = Tally()
+        for eqn in inner.eqns:
+            # A sub-jaxpr's name stacks start anew: the scope of its equation is passed down.
+            here = "/".join(filter(None, (scope, str(eqn.source_info.name_stack))))
+            part, results = self.equation(eqn, [read(v) for v in eqn.invars], here)
+            tally.add(part)
+            known.update(zip(eqn.outvars, results, strict=True))
+        return tally, [read(v) for v in inner.outvars]
+
+    def equation(self, eqn: JaxprEqn, values: list[Known], scope: str) -> tuple[Tally, list[Known]]:
+        unknown: list[Known] = [None] * len(eqn.outvars)
+        match eqn.primitive.name:
+            case "scan":
+                return self.scan(eqn, values, scope), unknown
+            case "while":
+                return self.while_loop(eqn, scope), unknown
+            case "cond":
+                return self.cond(eqn, values, scope)
+            case "shard_map":
+                self.enter(dict(eqn.params["mesh"].shape))
+                # A per-device result is no whole array: what is known inside stays inside.
+                return self.jaxpr(eqn.params["jaxpr"], values, scope)[0], unknown
+            case "pallas_call":
+                note = "FLOPs and remote copies of a pallas_call are not counted"
+                return Tally(notes=[note]), unknown
+        if inner := _subprograms(eqn):
+            return self.call(eqn, inner, values, scope)
+        if kind := kind_of(eqn, self.axes):
+            found = operation(eqn, kind, self.axes, scope)
+            tally = Tally([found] if found else [])
+            if eqn.primitive.name.startswith("ragged"):
+                tally.notes.append("a ragged_all_to_all is counted as if its operand were full")
+            return tally, unknown
+        marked = eqn.primitive.name == "name" and eqn.params["name"] == PAYLOAD
+        own = Tally(flops=flops(eqn), marked=nbytes(eqn.invars[0].aval) if marked else 0)
+        return own, fold(eqn, values)
+
+    def call(
+        self, eqn: JaxprEqn, inner: list[Program], values: list[Known], scope: str
+    ) -> tuple[Tally, list[Known]]:
+        """jit, remat, custom derivatives: one sub-jaxpr that runs once."""
+        unknown: list[Known] = [None] * len(eqn.outvars)
+        if len(inner) == 1 and len(_open(inner[0]).outvars) == len(eqn.outvars):
+            same = len(_open(inner[0]).invars) == len(values)
+            return self.jaxpr(inner[0], values if same else _nothing(inner[0]), scope)
+        # The functions that a reduction or a linear solver takes: how often each of them runs is
+        # not written down.
+        parts = [self.jaxpr(program, _nothing(program), scope)[0] for program in inner]
         name = eqn.primitive.name
-        inside = inside or EXCHANGE in str(eqn.source_info.name_stack)
-        if name == "name" and eqn.params["name"] == PAYLOAD:
-            self.marked += times * sum(_nbytes(v.aval) for v in eqn.invars)
-        elif name in KINDS or name == "ppermute":
-            own = 0 if inside or _group_size(eqn, self.mesh) == 1 else _operand_bytes(eqn)
-            self.found.append((eqn, times, own))
-        elif name == "scan":
-            body = eqn.params["jaxpr"].jaxpr
-            self.jaxpr(body, {}, times * eqn.params["length"], inside)
-        elif name == "while":
-            self.while_loop(eqn, times, inside)
-        elif name == "cond":
-            self.cond(eqn, known, times, inside)
-        elif name in ("dot_general", "conv_general_dilated"):
-            self.flops += times * _flops(eqn)
-        else:
-            self.other(eqn, known, times, inside)
+        if any(part.communicates for part in parts):
+            raise ValueError(f"a collective inside {name!r} is not understood")
+        notes = [f"FLOPs inside {name} are not counted"] if any(p.flops for p in parts) else []
+        return Tally(notes=notes), unknown
 
-    def other(self, eqn: Any, known: dict[Any, np.ndarray], times: int, inside: bool) -> None:
-        inner = _inner_jaxprs(eqn)
-        if eqn.primitive.name == "shard_map":
-            self.mesh = self.mesh or dict(eqn.params["mesh"].shape)
-        for jaxpr in inner:
-            passed = _pass_known(jaxpr, eqn, known)
-            self.jaxpr(jaxpr, passed, times, inside)
-            if len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
-                for outer, var in zip(eqn.outvars, jaxpr.outvars, strict=True):
-                    if (value := _known(var, passed)) is not None:
-                        known[outer] = value
-        if not inner:
-            if _names_an_axis(eqn) and eqn.primitive.name not in SILENT:
-                raise ValueError(f"measure does not know the collective {eqn.primitive.name!r}")
-            _fold(eqn, known)
+    def scan(self, eqn: JaxprEqn, values: list[Known], scope: str) -> Tally:
+        program = eqn.params["jaxpr"]
+        body = program.jaxpr
+        # Operands are constants, carries and slices. JAX 0.10 and 0.12 write their numbers down
+        # differently; carries are the results, slices the operands, of which the body sees the
+        # same shape, or one dimension less.
+        carries = sum(_same_shape(*pair) for pair in zip(eqn.outvars, body.outvars, strict=True))
+        slices = sum(not _same_shape(*pair) for pair in zip(eqn.invars, body.invars, strict=True))
+        constants = len(values) - carries - slices
+        inside = values[:constants] + [None] * (carries + slices)
+        tally = Tally()
+        tally.add(self.jaxpr(program, inside, scope)[0], eqn.params["length"])
+        return tally
 
-    def while_loop(self, eqn: Any, times: int, inside: bool) -> None:
-        part = _Walk(self.mesh)
-        for key in ("cond_jaxpr", "body_jaxpr"):
-            part.jaxpr(eqn.params[key].jaxpr, {}, times, inside)
-        if part.found or part.marked:
-            raise ValueError(
-                "a collective stands in a while loop of unknown length: use lax.scan or a "
-                "fori_loop with constant bounds, so that its trip count is known"
-            )
-        self.notes.append("FLOPs of a while loop of unknown length are counted once")
-        self.flops += part.flops
+    def while_loop(self, eqn: JaxprEqn, scope: str) -> Tally:
+        body, condition = (eqn.params[key] for key in ("body_jaxpr", "cond_jaxpr"))
+        each, _ = self.jaxpr(body, _nothing(body), scope)
+        test, _ = self.jaxpr(condition, _nothing(condition), scope)
+        count = 1
+        if each.communicates or test.communicates:
+            if not self.trip_counts:
+                names = sorted({o.primitive for o in each.operations + test.operations})
+                raise ValueError(
+                    f"a while loop of unknown length in {scope or 'the step'} communicates "
+                    f"({', '.join(names) or 'marked payload'}): give its trip count in "
+                    "measure(..., trip_counts=[...]), or use a scan or a fori_loop of constant "
+                    "bounds"
+                )
+            count = self.trip_counts.pop(0)
+        elif each.flops or test.flops:
+            each.notes.append("FLOPs of a while loop of unknown length are counted once")
+        tally = Tally()
+        tally.add(each, count)
+        tally.add(test, count + 1 if test.communicates else count)
+        return tally
 
-    def cond(self, eqn: Any, known: dict[Any, np.ndarray], times: int, inside: bool) -> None:
-        branches = [b.jaxpr for b in eqn.params["branches"]]
-        index = _known(eqn.invars[0], known)
+    def cond(self, eqn: JaxprEqn, values: list[Known], scope: str) -> tuple[Tally, list[Known]]:
+        branches = eqn.params["branches"]
+        index, operands = values[0], values[1:]
         if index is not None:
-            chosen = branches[int(np.clip(int(index), 0, len(branches) - 1))]
-            self.jaxpr(chosen, _bind(chosen.invars, eqn.invars[1:], known), times, inside)
-            return
-        parts = []
-        for branch in branches:
-            part = _Walk(self.mesh)
-            part.jaxpr(branch, _bind(branch.invars, eqn.invars[1:], known), times, inside)
-            parts.append(part)
-        dearest = max(parts, key=lambda p: Measurement(p.mesh, p.spread()).sent_bytes)
-        if any(p.found for p in parts):
-            self.notes.append("a branch with collectives is undecided: the dearest was counted")
-        self.found += dearest.found
-        self.marked += dearest.marked
-        self.flops += max(p.flops for p in parts)
-        self.notes += dearest.notes
+            return self.jaxpr(branches[int(index)], operands, scope)  # a switch has clamped it
+        parts = [self.jaxpr(branch, operands, scope)[0] for branch in branches]
+        return dearest(parts, scope), [None] * len(eqn.outvars)
 
-    def spread(self) -> tuple[Operation, ...]:
-        """The equations as operations over the ranks of the (now known) mesh."""
-        made = [_operation(eqn, self.mesh, calls, own) for eqn, calls, own in self.found]
-        return tuple(o for o in made if o.rounds)
+    def enter(self, mesh: dict[str, int]) -> None:
+        if self.axes and self.axes != mesh:
+            raise ValueError(f"a shard_map over {mesh} stands in a step over {self.axes}")
+        self.axes = mesh
 
 
-def _operation(eqn: Any, mesh: Mapping[str, int], calls: int, own: int) -> Operation:
-    axes, ranks = _axes(eqn), math.prod(mesh.values())
-    name, nbytes = eqn.primitive.name, _operand_bytes(eqn)
-    n = _group_size(eqn, mesh)
-    if name != "ppermute":
-        each, rounds = grouped(KINDS[name], nbytes, n)
-        vector = (each,) * ranks
-        return Operation(name, axes, vector, vector, rounds, calls, own)
-    sent, received = [Fraction(0)] * ranks, [Fraction(0)] * ranks
-    place = _position_along(mesh, axes)
-    moved = 0
-    for source, target in eqn.params["perm"]:
-        if source != target:
-            moved += 1
-            for rank in range(ranks):
-                sent[rank] += nbytes if place[rank] == source else 0
-                received[rank] += nbytes if place[rank] == target else 0
-    return Operation(name, axes, tuple(sent), tuple(received), int(moved > 0), calls, own)
+def _same_shape(outer: Any, inner: Any) -> bool:
+    return getattr(outer.aval, "shape", ()) == getattr(inner.aval, "shape", ())
 
 
-def _position_along(mesh: Mapping[str, int], axes: tuple[str, ...]) -> np.ndarray:
-    """Of each rank of the flattened mesh, its index along `axes` taken as one axis."""
-    shape = tuple(mesh.values())
-    coordinates = dict(zip(mesh, np.unravel_index(np.arange(math.prod(shape)), shape), strict=True))
-    sizes = [mesh[a] for a in axes]
-    return np.asarray(np.ravel_multi_index([coordinates[a] for a in axes], sizes))
+def _subprograms(eqn: JaxprEqn) -> list[Program]:
+    values = (v if isinstance(v, (tuple, list)) else (v,) for v in eqn.params.values())
+    return [v for group in values for v in group if isinstance(v, Program)]
 
 
-def _axes(eqn: Any) -> tuple[str, ...]:
-    names = eqn.params.get("axes", eqn.params.get("axis_name", ()))
-    names = names if isinstance(names, (tuple, list)) else (names,)
-    return tuple(a for a in names if isinstance(a, str))
+def _open(program: Program) -> Jaxpr:
+    return program.jaxpr if isinstance(program, ClosedJaxpr) else program
 
 
-def _group_size(eqn: Any, mesh: Mapping[str, int]) -> int:
-    groups = eqn.params.get("axis_index_groups")
-    if groups is not None:
-        return len(groups[0])
-    axes = _axes(eqn)
-    missing = [a for a in axes if a not in mesh]
-    if missing:
-        raise ValueError(f"the axis {missing[0]!r} is not among the axes {dict(mesh)}")
-    return math.prod(mesh[a] for a in axes)
-
-
-def _names_an_axis(eqn: Any) -> bool:
-    return bool(_axes(eqn)) and ("axis_name" in eqn.params or "axis_index_groups" in eqn.params)
-
-
-def _nbytes(aval: Any) -> int:
-    return math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
-
-
-def _operand_bytes(eqn: Any) -> int:
-    return sum(_nbytes(v.aval) for v in eqn.invars)
-
-
-def _flops(eqn: Any) -> int:
-    """2 x multiply-adds of a dot product or convolution."""
-    out = math.prod(eqn.outvars[0].aval.shape)
-    left, right = (v.aval.shape for v in eqn.invars[:2])
-    if eqn.primitive.name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        return 2 * out * math.prod(left[d] for d in contracted)
-    numbers = eqn.params["dimension_numbers"]
-    out_channels = right[numbers.rhs_spec[0]]
-    return 2 * out * math.prod(right) // out_channels
-
-
-def _inner_jaxprs(eqn: Any) -> list[Any]:
-    """Sub-jaxprs that run once; of custom derivatives only the function itself."""
-    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
-        value = eqn.params.get(key)
-        if value is not None:
-            return [getattr(value, "jaxpr", value)]
-    return []
-
-
-def _live(jaxpr: Any) -> list[bool]:
-    """Which equations reach an output or have an effect: dead code is not communicated."""
-    wanted = {v for v in jaxpr.outvars if not isinstance(v, core.Literal)}
-    alive = []
-    for eqn in reversed(jaxpr.eqns):
-        effects = [e for e in eqn.effects if type(e).__name__ != "NamedAxisEffect"]
-        keep = bool(effects) or any(v in wanted for v in eqn.outvars)
-        alive.append(keep)
-        if keep:
-            wanted |= {v for v in eqn.invars if not isinstance(v, core.Literal)}
-    return alive[::-1]
-
-
-# --- numbers that the walk knows ---------------------------------------------------------------
-
-_FOLD: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "neg": np.negative,
-    "sign": np.sign,
-    "rem": np.fmod,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-}
-
-
-def _known(var: Any, known: Mapping[Any, np.ndarray]) -> np.ndarray | None:
-    if isinstance(var, core.Literal):
-        return np.asarray(var.val) if np.ndim(var.val) == 0 else None
-    return known.get(var)
-
-
-def _bind(inner: Any, outer: Any, known: Mapping[Any, np.ndarray]) -> dict[Any, np.ndarray]:
-    pairs = zip(inner, (_known(v, known) for v in outer), strict=True)
-    return {var: value for var, value in pairs if value is not None}
-
-
-def _pass_known(jaxpr: Any, eqn: Any, known: Mapping[Any, np.ndarray]) -> dict[Any, np.ndarray]:
-    same = len(jaxpr.invars) == len(eqn.invars) and eqn.primitive.name != "shard_map"
-    return _bind(jaxpr.invars, eqn.invars, known) if same else {}
-
-
-def _fold(eqn: Any, known: dict[Any, np.ndarray]) -> None:
-    """Evaluate with NumPy where all operands are known scalars (never starts the backend)."""
-    if len(eqn.outvars) != 1 or eqn.outvars[0].aval.shape != ():
-        return
-    values = [_known(v, known) for v in eqn.invars]
-    if any(v is None for v in values):
-        return
-    dtype, name = eqn.outvars[0].aval.dtype, eqn.primitive.name
-    if name == "select_n":
-        known[eqn.outvars[0]] = np.asarray(values[1 + int(np.asarray(values[0]))])
-    elif name in ("convert_element_type", "stop_gradient", "copy"):
-        known[eqn.outvars[0]] = np.asarray(values[0]).astype(dtype)
-    elif name in _FOLD:
-        known[eqn.outvars[0]] = np.asarray(_FOLD[name](*values)).astype(dtype)
+def _nothing(program: Program) -> list[Known]:
+    """Known values for a program of which no argument is known."""
+    return [None] * len(_open(program).invars)
