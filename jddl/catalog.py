@@ -1,159 +1,49 @@
-"""The folder is the registry: file name = factory name = name on the command line.
+"""Names become components: the folder is the registry.
 
-A shelf is a folder of the package; each file without a leading underscore holds one factory of
-the file's name. `names`, `describe` and the checks of a spec read the *sources* (with `ast`), so
-listing imports neither jax nor the members, and a broken file is shown as broken. Only `make`
-imports. `add_shelf(folder)` adds a user's folder with the same layout
-(`folder/compressors/natural.py`).
-
+File name = factory name = name on the command line. `components` reads the sources; here a spec is
+checked against them (no import), brought to its canonical form, or built (only `make` imports).
 The shelf of a nested component is the annotation of the parameter that receives it:
 `error_feedback(compressor: Compressor)` takes a member of `compressors`.
-
-Two shelves are optax's own: `optimizers` and `schedules` are the functions of its modules.
 """
 
 from __future__ import annotations
 
-import ast
-import difflib
 import importlib
 import importlib.util
 import inspect
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jddl import spec as specs
+from jddl.components import (
+    MISSING,
+    OPTAX_SHELVES,
+    PACKAGE,
+    SHELVES,
+    Component,
+    Parameter,
+    add_shelf,
+    alternatives,
+    describe,
+    files,
+    names,
+    remove_shelf,
+    shelves,
+)
 from jddl.spec import Spec, Value
 
-PACKAGE = Path(__file__).parent
-
-# Shelf -> the record (a name in jddl.records) that its factories return.
-SHELVES: dict[str, str] = {
-    "tasks": "Task",
-    "models": "Model",
-    "collectives": "Schedule",
-    "compressors": "Compressor",
-    "aggregators": "Aggregator",
-    "network": "Cluster",
-    "runtimes": "Runtime",
-}
-# Shelf -> (the module that exports the functions, the file of the package that defines them).
-OPTAX_SHELVES: dict[str, tuple[str, str]] = {
-    "optimizers": ("optax", "_src/alias.py"),
-    "schedules": ("optax", "schedules/_schedule.py"),
-}
-_SHELF_OF = {record: shelf for shelf, record in SHELVES.items()} | {"ScalarOrSchedule": "schedules"}
-_ADDED: list[Path] = []
-_MISSING = object()
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One argument of a factory. `default` is the literal, or `REQUIRED`, or `UNKNOWN`."""
-
-    name: str
-    annotation: str
-    default: Any
-
-    @property
-    def required(self) -> bool:
-        """Whether the spec (or the run) must supply it."""
-        return self.default is _MISSING
-
-    @property
-    def shelf(self) -> str | None:
-        """The shelf its value comes from, read off the annotation."""
-        words = self.annotation.replace("[", " ").replace("]", " ").replace("|", " ")
-        for word in words.replace(",", " ").split():
-            found = _SHELF_OF.get(word.rsplit(".", 1)[-1])
-            if found:
-                return found
-        return None
-
-    def __str__(self) -> str:
-        text = f"{self.name}: {self.annotation}" if self.annotation else self.name
-        return text if self.required else f"{text} = {self.default!r}"
-
-
-@dataclass(frozen=True)
-class Component:
-    """What the source says about a factory."""
-
-    shelf: str
-    name: str
-    parameters: tuple[Parameter, ...]
-    doc: str
-    path: Path
-    examples: tuple[str, ...] = ()
-    broken: str = ""
-
-    @property
-    def summary(self) -> str:
-        """The first line of the docstring, or what is wrong with the file."""
-        return f"broken: {self.broken}" if self.broken else self.doc.strip().split("\n")[0]
-
-    @property
-    def signature(self) -> str:
-        """As one would write it in Python."""
-        return f"{self.name}({', '.join(str(p) for p in self.parameters)})"
-
-
-def shelves() -> list[str]:
-    """The names of all shelves."""
-    return [*SHELVES, *OPTAX_SHELVES]
-
-
-def add_shelf(folder: str | Path) -> None:
-    """Add a user's folder that holds sub-folders named after shelves."""
-    path = Path(folder).resolve()
-    if not path.is_dir():
-        raise ValueError(f"no such shelf folder: {folder}")
-    inside = [d.name for d in path.iterdir() if d.is_dir() and not d.name.startswith(("_", "."))]
-    if not set(inside) & set(SHELVES):
-        raise ValueError(
-            f"{folder} holds no folder named after a shelf; shelves are {', '.join(SHELVES)}"
-        )
-    if path not in _ADDED:
-        _ADDED.append(path)
-
-
-def remove_shelf(folder: str | Path) -> None:
-    """Undo `add_shelf`."""
-    _ADDED.remove(Path(folder).resolve())
-
-
-def names(shelf: str) -> list[str]:
-    """The components of a shelf, sorted."""
-    return sorted(_files(shelf))
+__all__ = [
+    "add_shelf", "alternatives", "canonical", "check", "describe", "examples", "factory", "make",
+    "names", "open_shelf", "remove_shelf", "shelves", "stub",
+]  # fmt: skip
 
 
 def examples(shelf: str) -> list[str]:
     """Every spec in the shelf's `EXAMPLES`, for tests over whole shelves."""
     return [e for name in names(shelf) for e in describe(shelf, name).examples]
-
-
-def describe(shelf: str, name: str) -> Component:
-    """What the source says about one component.
-
-    Raises:
-      ValueError: unknown shelf or name, with what is meant or possible.
-    """
-    files = _files(shelf)
-    if name not in files:
-        elsewhere = [s for s in shelves() if s != shelf and name in _files(s)]
-        if elsewhere:
-            raise ValueError(
-                f"{name!r} is in {elsewhere[0]}; here one of {shelf} is wanted: "
-                + ", ".join(names(shelf))
-            )
-        raise ValueError(f"unknown {_singular(shelf)} {name!r}; " + alternatives(name, files))
-    path = files[name]
-    return _read(shelf, name, path, path.stat().st_mtime_ns)
 
 
 def canonical(shelf: str, text: str, allow_import: tuple[str, ...] = ()) -> str:
@@ -231,7 +121,7 @@ def open_shelf(package: str) -> tuple[Any, Any]:
     sys.modules[package].__class__ = Shelf
 
     def get(name: str) -> Any:
-        if name.startswith("_") or name not in _files(shelf):
+        if name.startswith("_") or name not in files(shelf):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return factory(shelf, name)
 
@@ -242,82 +132,6 @@ def stub(shelf: str) -> str:
     """The shelf's `__init__.pyi`: exact signatures for type checkers (`make stubs` writes it)."""
     members = sorted(p.stem for p in (PACKAGE / shelf).glob("*.py") if not p.name.startswith("_"))
     return "".join(f"from jddl.{shelf}.{m} import {m} as {m}\n" for m in members)
-
-
-# --- reading sources -------------------------------------------------------------------------
-
-
-def _files(shelf: str) -> dict[str, Path]:
-    if shelf in OPTAX_SHELVES:
-        return _optax_functions(shelf)
-    if shelf not in SHELVES:
-        raise ValueError(f"unknown shelf {shelf!r}; " + alternatives(shelf, shelves()))
-    folders = [PACKAGE / shelf, *(root / shelf for root in _ADDED)]
-    return {
-        path.stem: path
-        for folder in folders
-        for path in sorted(folder.glob("*.py"))
-        if not path.name.startswith("_")
-    }
-
-
-@cache
-def _optax_functions(shelf: str) -> dict[str, Path]:
-    package, file = OPTAX_SHELVES[shelf]
-    found = importlib.util.find_spec(package)  # does not import the package
-    assert found is not None and found.origin is not None
-    path = Path(found.origin).parent / file
-    wanted = "learning_rate" if shelf == "optimizers" else None
-    return {
-        node.name: path
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef)
-        and not node.name.startswith("_")
-        and (wanted is None or wanted in [a.arg for a in node.args.args])
-    }
-
-
-@cache
-def _read(shelf: str, name: str, path: Path, mtime: int) -> Component:
-    try:
-        module = _parse(path, mtime)
-    except SyntaxError as error:
-        broken = f"{error.msg} (line {error.lineno})"
-        return Component(shelf, name, (), "", path, broken=broken)
-    found: tuple[str, ...] = ()
-    function: ast.FunctionDef | None = None
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            function = node
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXAMPLES":
-            found = tuple(ast.literal_eval(node.value))
-    if function is None:
-        return Component(shelf, name, (), "", path, broken=f"it defines no function {name!r}")
-    arguments = [*function.args.args, *function.args.kwonlyargs]
-    plain = function.args.defaults
-    defaults = [None] * (len(function.args.args) - len(plain)) + [*plain]
-    parameters = tuple(
-        Parameter(a.arg, ast.unparse(a.annotation) if a.annotation else "", _literal(d))
-        for a, d in zip(arguments, [*defaults, *function.args.kw_defaults], strict=True)
-    )
-    doc = ast.get_docstring(function) or ""
-    return Component(shelf, name, parameters, doc, path, found)
-
-
-@cache
-def _parse(path: Path, mtime: int) -> ast.Module:
-    """Parsed once: optax defines all its optimisers in one file."""
-    del mtime  # part of the cache's key: an edited file is read again
-    return ast.parse(path.read_text())
-
-
-def _literal(node: ast.expr | None) -> Any:
-    if node is None:
-        return _MISSING
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return ast.unparse(node)
 
 
 def _from_import(shelf: str, spec: Spec, allow_import: tuple[str, ...]) -> tuple[Component, Any]:
@@ -338,7 +152,7 @@ def _from_import(shelf: str, spec: Spec, allow_import: tuple[str, ...]) -> tuple
     for p in inspect.signature(function).parameters.values():
         annotation = "" if p.annotation is p.empty else p.annotation
         text = annotation if isinstance(annotation, str) else annotation.__name__
-        parameters.append(Parameter(p.name, text, _MISSING if p.default is p.empty else p.default))
+        parameters.append(Parameter(p.name, text, MISSING if p.default is p.empty else p.default))
     doc = inspect.getdoc(function) or ""
     path = Path(inspect.getsourcefile(function) or "?")
     return Component(shelf, spec.name, tuple(parameters), doc, path), function
@@ -429,7 +243,7 @@ def _scalar_types(parameter: Parameter) -> set[str]:
 
 
 def _record(shelf: str) -> str:
-    return SHELVES.get(shelf, shelf)
+    return SHELVES.get(shelf, shelf).rsplit(".", 1)[-1]
 
 
 def _is_one_of(value: Value, wanted: set[str]) -> bool:
@@ -480,11 +294,12 @@ def _build_value(
 def _check_record(shelf: str, spec: Spec, record: Any) -> None:
     if shelf not in SHELVES:
         return
-    wanted = getattr(importlib.import_module("jddl.records"), SHELVES[shelf])
+    module, _, name = SHELVES[shelf].rpartition(".")
+    wanted = getattr(importlib.import_module(module), name)
     if not isinstance(record, wanted):
         raise ValueError(
             f"{spec.name} returned a {type(record).__name__}; "
-            f"the shelf {shelf} holds factories of {SHELVES[shelf]}"
+            f"the shelf {shelf} holds factories of {name}"
         )
 
 
@@ -497,9 +312,12 @@ def _without_defaults(shelf: str, spec: Spec, allow: tuple[str, ...]) -> Spec:
         parameter = defaults.get(name)
         if parameter is not None and parameter.shelf is not None:
             value = _canonical_value(parameter.shelf, value, allow)
-        if parameter is not None and type(value) is not bool and value == parameter.default:
-            continue
-        if value is not None and parameter is not None and value is parameter.default:
+        if parameter is not None and "float" in parameter.annotation and type(value) is int:
+            value = float(value)  # 1 and 1.0 are one number here
+        if parameter is not None and (type(value), value) == (
+            type(parameter.default),
+            parameter.default,
+        ):
             continue
         is_first = component.parameters[:1] == (parameter,) and isinstance(value, Spec)
         if is_first and index == 0:
@@ -517,18 +335,6 @@ def _canonical_value(shelf: str, value: Value, allow: tuple[str, ...]) -> Value:
     if isinstance(value, dict):
         return {k: _canonical_value(shelf, v, allow) for k, v in value.items()}
     return value
-
-
-def _singular(shelf: str) -> str:
-    return shelf.removesuffix("s")
-
-
-def alternatives(name: str, known: Any) -> str:
-    """'did you mean …?' where something is near, else the whole list."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return "there are: " + (", ".join(sorted(known)) or "none")
 
 
 if __name__ == "__main__":

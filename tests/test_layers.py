@@ -4,11 +4,11 @@ import ast
 from pathlib import Path
 
 import jddl
-from jddl import catalog
+from jddl import components
 
 PACKAGE = Path(jddl.__file__).parent
 LAYERS = [
-    {"spec", "catalog", "trees", "records", "mesh", "accounting", "network"},
+    {"spec", "components", "catalog", "trees", "records", "mesh", "accounting", "network"},
     {"collectives", "compressors", "tasks"},
     {"models", "aggregators"},
     {"assembly"},
@@ -22,17 +22,16 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 
 def imports(path):
-    """(module, at top level) of every jddl import in a file."""
+    """Every jddl module that a file imports, at its top or inside a function."""
     tree = ast.parse(path.read_text())
-    top = set(map(id, tree.body))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jddl"):
             names = (
                 [node.module] if node.module != "jddl" else [f"jddl.{a.name}" for a in node.names]
             )
-            yield from ((name, id(node) in top) for name in names)
+            yield from names
         elif isinstance(node, ast.Import):
-            yield from ((a.name, id(node) in top) for a in node.names if a.name.startswith("jddl"))
+            yield from (a.name for a in node.names if a.name.startswith("jddl"))
 
 
 def test_no_file_imports_upwards_or_a_sibling_member():
@@ -42,16 +41,15 @@ def test_no_file_imports_upwards_or_a_sibling_member():
         room = parts[0]
         if room in ("__init__", "__main__"):
             continue
-        for module, top in imports(path):
+        for module in imports(path):
             target = module.split(".")[1:]
             if not target or target[0] not in LEVEL:
                 continue
-            # records asks collectives for a proof or a picture inside a method only
-            if room == "records" and not top and target[0] == "collectives":
-                continue
             if LEVEL[target[0]] > LEVEL[room]:
                 wrong.append(f"{'/'.join(parts)} imports {module}, which is above it")
-            same_shelf = room in catalog.SHELVES and target[0] == room and len(target) > 1
+            if LEVEL[target[0]] == LEVEL[room] > 0 and target[0] != room:
+                wrong.append(f"{'/'.join(parts)} imports {module}, which is beside it")
+            same_shelf = room in components.SHELVES and target[0] == room and len(target) > 1
             if same_shelf and not parts[-1].startswith("_") and not target[1].startswith("_"):
                 wrong.append(f"{'/'.join(parts)} imports the member {module}")
     assert not wrong, "\n".join(wrong)

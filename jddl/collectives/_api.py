@@ -10,7 +10,7 @@ from jax import lax
 
 from jddl import accounting, catalog
 from jddl.collectives._execute import Axis, execute
-from jddl.records import Schedule
+from jddl.collectives._schedule import Schedule
 from jddl.trees import ravel
 
 VERBS = ("all_reduce",)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from jddl.records import Schedule
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jddl.collectives._schedule import Schedule
 
 
 def draw(schedule: Schedule, path: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jddl.collectives._permute import permute
-from jddl.records import Lane, Schedule
+from jddl.collectives._schedule import Lane, Schedule
 
 Axis = str | tuple[str, ...]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from jddl.records import Lane, Message, Schedule
+if TYPE_CHECKING:
+    from jddl.collectives._schedule import Lane, Message, Schedule
 
 State = list[list[Counter[int]]]  # state[rank][chunk] -> how often each rank's part is in it
 

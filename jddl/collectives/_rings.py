@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jddl.records import Message, Round
+from jddl.collectives._schedule import Message, Round
 
 
 def reduce_scatter_rounds(n: int) -> tuple[Round, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jddl.records import Lane, Message, Round, Schedule
+from jddl.collectives._schedule import Lane, Message, Round, Schedule
 
 EXAMPLES = ("direct",)
 

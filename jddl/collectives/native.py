@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax import lax
 
 from jddl.collectives._rings import all_gather_rounds, reduce_scatter_rounds
-from jddl.records import Schedule
+from jddl.collectives._schedule import Schedule
 
 EXAMPLES = ("native",)
 

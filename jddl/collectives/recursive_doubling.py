@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jddl.records import Message, Round, Schedule
+from jddl.collectives._schedule import Message, Round, Schedule
 
 EXAMPLES = ("recursive_doubling",)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jddl.collectives._rings import all_gather_rounds, reduce_scatter_rounds
-from jddl.records import Schedule
+from jddl.collectives._schedule import Schedule
 
 EXAMPLES = ("ring",)
 

@@ -14,8 +14,8 @@ from jax.sharding import PartitionSpec as P
 
 import jddl
 from jddl import accounting, catalog
+from jddl.collectives._schedule import Schedule
 from jddl.mesh import Own
-from jddl.records import Schedule
 from jddl.runtimes.shard_map import device_mesh, shard_map
 from jddl.runtimes.vmap import vmap
 
