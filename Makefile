@@ -64,7 +64,7 @@ stubs: $(VENV)/.run
 	$(VENV)/bin/python -m jddl.catalog
 
 bench: $(VENV)/.run
-	$(VENV)/bin/python benchmarks/frame.py
+	$(VENV)/bin/python -m benchmarks.frame
 
 clean:
 	rm -rf $(VENV) .venv-smoke build dist *.egg-info

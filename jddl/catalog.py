@@ -312,7 +312,7 @@ def _without_defaults(shelf: str, spec: Spec, allow: tuple[str, ...]) -> Spec:
         parameter = defaults.get(name)
         if parameter is not None and parameter.shelf is not None:
             value = _canonical_value(parameter.shelf, value, allow)
-        if parameter is not None and "float" in parameter.annotation and type(value) is int:
+        if parameter is not None and parameter.takes_float and type(value) is int:
             value = float(value)  # 1 and 1.0 are one number here
         if parameter is not None and (type(value), value) == (
             type(parameter.default),

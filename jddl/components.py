@@ -62,6 +62,11 @@ class Parameter:
                 return found
         return None
 
+    @property
+    def takes_float(self) -> bool:
+        """Whether a number given to it is a float, so that 1 and 1.0 are one value."""
+        return "float" in self.annotation or "ScalarOrSchedule" in self.annotation
+
     def __str__(self) -> str:
         text = f"{self.name}: {self.annotation}" if self.annotation else self.name
         return text if self.required else f"{text} = {self.default!r}"

@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from jddl import accounting, assembly
-from jddl.experiment import Experiment, abstract_inputs, batch_shapes, device_state, validate
+from jddl.experiment import (
+    Experiment,
+    abstract_inputs,
+    batch_shapes,
+    device_state,
+    step_shapes,
+    validate,
+)
 from jddl.mesh import Own
 from jddl.network._price import step_seconds
 from jddl.records import Context
@@ -57,7 +65,7 @@ def train(
     params, stats = experiment.model.init(jax.random.key(config.seed))
     layout = strategy.layout(device_state(experiment))
     state = jax.jit(spmd(strategy.init, mesh, (P(), P()), layout))(params, stats)
-    step = jitted_step(experiment)
+    step, sums = jitted_step(experiment), jax.tree.structure(step_shapes(experiment)[1])
     key = put(jax.random.key(config.seed + 1), mesh, P())
 
     plan = {"steps": config.steps, "batch_size": config.batch_size}
@@ -66,7 +74,7 @@ def train(
         batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
         state, local = step(state, batch, key)
         if number % config.log_every == 0 or number == config.steps:
-            row = {"step": number, **_means(local)}
+            row = {"step": number, **_means(local, sums)}
             now = time.perf_counter()
             writer.metric(row)
             writer.timing({"step": number, "seconds": now - started, "since_last": now - last})
@@ -96,11 +104,20 @@ def train(
 
 
 def jitted_step(experiment: Experiment) -> Any:
-    """The training step on whole arrays: (state, batch, key) -> (state, local sums)."""
+    """The training step on whole arrays: (state, batch, key) -> (state, f32[workers, sums]).
+
+    The local sums of a worker come back as one vector, since every array that is handed over on
+    every device costs host time. `_means` takes them apart.
+    """
     strategy = experiment.strategy
     layout = strategy.layout(device_state(experiment))
+
+    def step(state: Any, batch: Any, key: Any) -> tuple[Any, Any]:
+        state, local = strategy.step(state, batch, key)
+        return state, jnp.stack(jax.tree.leaves(local))
+
     run = experiment.runtime.spmd(
-        strategy.step,
+        step,
         experiment.mesh,
         (layout, strategy.batch, P()),
         (layout, Own(strategy.axes)),
@@ -151,10 +168,13 @@ def _batches(experiment: Experiment, split: str) -> Iterator[Any]:
         yield experiment.task.batch(index, split, experiment.config.seed)
 
 
-def _means(local: Any) -> dict[str, float]:
-    """Means of a step's local sums: add the sums and the weights of all workers, then divide."""
-    host = jax.device_get(local)
-    return {
-        name: float(np.sum(top, dtype=np.float64) / np.sum(weight, dtype=np.float64))
-        for name, (top, weight) in host.items()
-    }
+def _means(packed: Any, structure: Any) -> dict[str, float]:
+    """Means of a step's local sums: add the sums and the weights of all workers, then divide.
+
+    Args:
+      packed: f32[workers, sums].
+      structure: of the {name: (sum, weight)} that was packed.
+    """
+    totals = np.asarray(jax.device_get(packed), np.float64).sum(axis=0).tolist()
+    pairs = jax.tree.unflatten(structure, totals)
+    return {name: top / weight for name, (top, weight) in pairs.items()}

@@ -21,16 +21,18 @@ def test_config_is_valid_and_says_how_to_run_it(path):
     assert f"configs/{path.name}" in text
 
 
-@pytest.mark.parametrize(
-    "path", CONFIGS[TODAY % len(CONFIGS) :][:1] or CONFIGS[:1], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", CONFIGS[TODAY % len(CONFIGS) :][:1], ids=lambda p: p.stem)
 def test_a_sample_trains_two_steps(path):
     config = dict(jddl.validate(path).config) | {"steps": 2}
     assert jddl.train(config).summary["steps"] == 2
 
 
+NUMBERS = {"quickstart": ("test_accuracy", 0.96, 1), "cnn": ("test_accuracy", 0.96, 1),
+           "least_squares": ("test_loss", 0.004, 0.006)}  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_every_config_reaches_its_number(path):
-    summary = jddl.train(path).summary
-    assert summary.get("test_accuracy", 1.0) >= 0.96
+def test_every_config_reaches_the_number_in_its_docstring(path):
+    name, low, high = NUMBERS[path.stem]
+    assert low <= jddl.train(path).summary[name] <= high

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,4 +132,6 @@ def _canonical(field: str, text: str, allow_import: tuple[str, ...]) -> str:
 
 
 def _slug(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.=_-]+", "_", label).strip("_")[:120] or "run"
+    """A folder name; long labels are cut and told apart by a checksum."""
+    name = re.sub(r"[^A-Za-z0-9.=_-]+", "_", label).strip("_") or "run"
+    return name if len(name) <= 100 else f"{name[:90]}-{zlib.crc32(label.encode()):08x}"
