@@ -44,11 +44,19 @@ def _chunks_of(lane: Lane, schedule: Schedule, end: str) -> np.ndarray:
     return table
 
 
+def _row(table: np.ndarray, rank: Any, chunks: int) -> Any:
+    """table[rank], by arithmetic where the table is (rank + constant) mod chunks: no look-up."""
+    shift = table[0] % chunks
+    if np.array_equal(table, (np.arange(len(table))[:, None] + shift) % chunks):
+        return lax.rem(rank + shift.astype(np.int32), np.int32(chunks))
+    return jnp.asarray(table)[rank]
+
+
 def _send(lane: Lane, schedule: Schedule, state: Any, rank: Any, axis: Axis) -> Any:
     pairs = [(m.src, m.dst) for m in lane]
     if len(lane[0].chunks) == schedule.chunks:
         return permute(state, axis, pairs)
-    table = jnp.asarray(_chunks_of(lane, schedule, "src"))[rank]
+    table = _row(_chunks_of(lane, schedule, "src"), rank, schedule.chunks)
     # A single chunk is indexed by a scalar: an index array makes XLA copy the whole buffer.
     chunk = state[table[0]] if table.shape[0] == 1 else state[table]
     return permute(chunk, axis, pairs)
@@ -56,7 +64,7 @@ def _send(lane: Lane, schedule: Schedule, state: Any, rank: Any, axis: Axis) -> 
 
 def _receive(lane: Lane, schedule: Schedule, state: Any, message: Any, rank: Any) -> Any:
     whole = len(lane[0].chunks) == schedule.chunks
-    table = jnp.asarray(_chunks_of(lane, schedule, "dst"))[rank]
+    table = _row(_chunks_of(lane, schedule, "dst"), rank, schedule.chunks)
     place: Any = slice(None) if whole else (table[0] if table.shape[0] == 1 else table)
     if lane[0].op == "add":  # a rank that is no destination receives zeros
         if whole:
