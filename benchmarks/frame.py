@@ -29,6 +29,7 @@ from benchmarks.hand_written import N, ring
 from jddl.experiment import device_state
 from jddl.loop import jitted_step
 from jddl.runtimes.shard_map import device_mesh
+from jddl.trees import step_key
 
 HOST_LIMIT = 50.0  # microseconds
 RESULTS = Path(__file__).parent / "results"
@@ -89,7 +90,6 @@ def host_time(runs=3000):
     experiment = jddl.validate({"all_reduce": "ring", "model": "mlp(hidden=16)"})
     put, mesh = experiment.runtime.put, experiment.mesh
     batch = put(experiment.task.batch(0, "train", 0), mesh, P("data"))
-    key = put(jax.random.key(1), mesh, P())
     params, stats = experiment.model.init(jax.random.key(0))
     fresh = lambda tree: put(jax.tree.map(jnp.array, tree), mesh, P())  # noqa: E731
     state = fresh(experiment.strategy.init(params, stats))
@@ -101,7 +101,7 @@ def host_time(runs=3000):
         for name in list(taken)[:: 1 if index % 2 else -1]:
             started = time.perf_counter()
             if name == "ours":
-                state, seen = ours(state, batch, key)
+                state, seen = ours(state, batch, step_key(0, index))
                 jax.block_until_ready((state, seen))
             else:
                 which = name == "again"

@@ -23,9 +23,8 @@ from jddl.records import Aggregator, Context, Model, Strategy, Sums, Task
 
 
 class TrainState(NamedTuple):
-    """The whole state of a run: step i32 (replicated), params, running statistics, optimiser."""
+    """The whole state of a run: parameters, running statistics, optimiser and aggregator."""
 
-    step: Any
     params: Any
     stats: Any
     opt: Any
@@ -66,13 +65,13 @@ def data_parallel(
     chain = optax.chain(aggregator, optimizer)
 
     def init(params: Any, stats: Any) -> TrainState:
-        return TrainState(jnp.zeros((), jnp.int32), params, stats, chain.init(params))
+        return TrainState(params, stats, chain.init(params))
 
     def layout(state: TrainState) -> Any:
-        return TrainState(P(), P(), Own(("data",)), layout_of(state.opt, ("data",)))
+        return TrainState(P(), Own(("data",)), layout_of(state.opt, ("data",)))
 
     def step(state: TrainState, batch: Any, key: Any) -> tuple[TrainState, Sums]:
-        key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index("data"))
+        key = jax.random.fold_in(key, lax.axis_index("data"))
         ctx = Context(key=key, train=True, data="data")
         constant: list[float | None] = []  # the weight, where the task gave a plain number
 
@@ -89,7 +88,7 @@ def data_parallel(
         updates, opt = chain.update(gradients, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         local = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), local)
-        return TrainState(state.step + 1, params, stats, opt), local
+        return TrainState(params, stats, opt), local
 
     return Strategy(
         axes=("data",),

@@ -36,8 +36,8 @@ from jddl.components import (
 from jddl.spec import Spec, Value
 
 __all__ = [
-    "add_shelf", "alternatives", "canonical", "check", "describe", "examples", "factory", "make",
-    "names", "open_shelf", "remove_shelf", "shelves", "stub",
+    "add_shelf", "alternatives", "canonical", "check", "describe", "exact", "examples", "factory",
+    "make", "names", "on_lists", "open_shelf", "remove_shelf", "shelves", "stub",
 ]  # fmt: skip
 
 
@@ -49,6 +49,34 @@ def examples(shelf: str) -> list[str]:
 def canonical(shelf: str, text: str, allow_import: tuple[str, ...] = ()) -> str:
     """The sorted, default-free text of a spec: equal components have equal labels."""
     return specs.render(_without_defaults(shelf, specs.parse_call(text), allow_import))
+
+
+def exact(shelf: str, text: str, allow_import: tuple[str, ...] = ()) -> str:
+    """The canonical spec with every lossy component of the nest set so that it loses nothing.
+
+    A file says how in `EXACT = "topk(ratio=1.0)"`; `EXACT = "identity"` where no argument does it.
+    """
+    return canonical(shelf, specs.render(_exact(shelf, specs.parse_call(text), allow_import)))
+
+
+def on_lists(
+    shelf: str,
+    text: str,
+    given: Mapping[str, Any] | None = None,
+    allow_import: tuple[str, ...] = (),
+) -> Any:
+    """The component's rule on an explicit list of workers (`on_lists` of its file), or None.
+
+    It takes those of the factory's arguments that it has parameters for.
+    """
+    spec = specs.parse_call(text)
+    _check(shelf, spec, given or {}, allow_import)
+    component, function = _open(shelf, spec, allow_import)
+    form = getattr(sys.modules[function.__module__], "on_lists", None)
+    if form is None:
+        return None
+    arguments = _built_arguments(component, spec, given or {}, allow_import)
+    return form(**{k: v for k, v in arguments.items() if k in inspect.signature(form).parameters})
 
 
 def check(
@@ -257,10 +285,24 @@ def _is_one_of(value: Value, wanted: set[str]) -> bool:
 
 
 def _build(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, ...]) -> Any:
+    component, function = _open(shelf, spec, allow)
+    try:
+        record = function(**_built_arguments(component, spec, given, allow))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{spec}: {error}") from error
+    _check_record(shelf, spec, record)
+    return record
+
+
+def _open(shelf: str, spec: Spec, allow: tuple[str, ...]) -> tuple[Component, Any]:
     if spec.dotted:
-        component, function = _from_import(shelf, spec, allow)
-    else:
-        component, function = _look_up(shelf, spec, allow), factory(shelf, spec.name)
+        return _from_import(shelf, spec, allow)
+    return _look_up(shelf, spec, allow), factory(shelf, spec.name)
+
+
+def _built_arguments(
+    component: Component, spec: Spec, given: Mapping[str, Any], allow: tuple[str, ...]
+) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     stated = _arguments(component, spec)
     for parameter in component.parameters:
@@ -270,12 +312,33 @@ def _build(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, .
             )
         elif parameter.name in given:
             arguments[parameter.name] = given[parameter.name]
-    try:
-        record = function(**arguments)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{spec}: {error}") from error
-    _check_record(shelf, spec, record)
-    return record
+    return arguments
+
+
+def _exact(shelf: str, spec: Spec, allow: tuple[str, ...]) -> Spec:
+    component = _look_up(shelf, spec, allow)
+    if component.exact:
+        return specs.parse_call(component.exact)
+    inner = {p.name: p.shelf for p in component.parameters}
+    first = component.parameters[0].name if component.parameters else ""
+    visit = lambda name, v: _exact_value(inner.get(name), v, allow)  # noqa: E731
+    return Spec(
+        spec.name,
+        tuple(visit(first, v) for v in spec.positional),
+        tuple((name, visit(name, v)) for name, v in spec.keywords),
+    )
+
+
+def _exact_value(shelf: str | None, value: Value, allow: tuple[str, ...]) -> Value:
+    if shelf is None:
+        return value
+    if isinstance(value, Spec):
+        return _exact(shelf, value, allow)
+    if isinstance(value, list):
+        return [_exact_value(shelf, v, allow) for v in value]
+    if isinstance(value, dict):
+        return {k: _exact_value(shelf, v, allow) for k, v in value.items()}
+    return value
 
 
 def _build_value(

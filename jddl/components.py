@@ -82,6 +82,7 @@ class Component:
     doc: str
     path: Path
     examples: tuple[str, ...] = ()
+    exact: str = ""  # the spec at which a lossy component loses nothing
     broken: str = ""
 
     @property
@@ -182,12 +183,15 @@ def _read(shelf: str, name: str, path: Path, mtime: int) -> Component:
         broken = f"{error.msg} (line {error.lineno})"
         return Component(shelf, name, (), "", path, broken=broken)
     found: tuple[str, ...] = ()
+    exact = ""
     function: ast.FunctionDef | None = None
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             function = node
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXAMPLES":
             found = tuple(ast.literal_eval(node.value))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXACT":
+            exact = ast.literal_eval(node.value)
     if function is None:
         return Component(shelf, name, (), "", path, broken=f"it defines no function {name!r}")
     arguments = [*function.args.args, *function.args.kwonlyargs]
@@ -198,7 +202,7 @@ def _read(shelf: str, name: str, path: Path, mtime: int) -> Component:
         for a, d in zip(arguments, [*defaults, *function.args.kw_defaults], strict=True)
     )
     doc = ast.get_docstring(function) or ""
-    return Component(shelf, name, parameters, doc, path, found)
+    return Component(shelf, name, parameters, doc, path, found, exact)
 
 
 @cache

@@ -19,6 +19,7 @@ from jddl.mesh import Mesh, Own, parse_mesh, size
 from jddl.mesh import P as PartitionSpec
 from jddl.records import Cluster, Model, Runtime, Strategy, Task
 from jddl.runtimes.vmap import vmap
+from jddl.trees import as_key
 
 DEFAULTS: dict[str, Any] = {
     "task": "digits",
@@ -171,12 +172,12 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
 
 def step_shapes(experiment: Experiment) -> tuple[Any, Any]:
     """Whole-array shapes of (state, local sums) after one step, traced without devices."""
-    state, batch, key = abstract_inputs(experiment)
+    state, batch, raw = abstract_inputs(experiment)
     strategy, mesh = experiment.strategy, experiment.mesh
     layout = strategy.layout(device_state(experiment))
     out_specs = (layout, Own(strategy.axes))
     step = vmap().spmd(strategy.step, mesh, (layout, strategy.batch, PartitionSpec()), out_specs)
-    return jax.eval_shape(step, state, batch, key)
+    return jax.eval_shape(step, state, batch, jax.eval_shape(as_key, raw))
 
 
 def device_state(experiment: Experiment) -> Any:
@@ -185,12 +186,12 @@ def device_state(experiment: Experiment) -> Any:
 
 
 def abstract_inputs(experiment: Experiment) -> tuple[Any, Any, Any]:
-    """Whole-array shapes of (state, batch, key)."""
+    """Whole-array shapes of (state, batch, raw key of a step)."""
     strategy, mesh = experiment.strategy, experiment.mesh
     layout = strategy.layout(device_state(experiment))
     init = vmap().spmd(strategy.init, mesh, (PartitionSpec(), PartitionSpec()), layout)
     state = jax.eval_shape(lambda: init(*_initial(experiment)))
-    return state, batch_shapes(experiment, 1), jax.eval_shape(lambda: jax.random.key(0))
+    return state, batch_shapes(experiment, 1), jax.ShapeDtypeStruct((2,), "uint32")
 
 
 def batch_shapes(experiment: Experiment, workers: int) -> Any:

@@ -26,6 +26,7 @@ from jddl.network._price import step_seconds
 from jddl.records import Context
 from jddl.runs import Writer
 from jddl.runtimes._devices import ensure_devices
+from jddl.trees import as_key, step_key
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -66,13 +67,12 @@ def train(
     layout = strategy.layout(device_state(experiment))
     state = jax.jit(spmd(strategy.init, mesh, (P(), P()), layout))(params, stats)
     step, sums = jitted_step(experiment), jax.tree.structure(step_shapes(experiment)[1])
-    key = put(jax.random.key(config.seed + 1), mesh, P())
 
     plan = {"steps": config.steps, "batch_size": config.batch_size}
     started = last = time.perf_counter()
     for number in range(1, config.steps + 1):
         batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
-        state, local = step(state, batch, key)
+        state, local = step(state, batch, step_key(config.seed, number))
         if number % config.log_every == 0 or number == config.steps:
             row = {"step": number, **_means(local, sums)}
             now = time.perf_counter()
@@ -104,7 +104,7 @@ def train(
 
 
 def jitted_step(experiment: Experiment) -> Any:
-    """The training step on whole arrays: (state, batch, key) -> (state, f32[workers, sums]).
+    """The training step on whole arrays: (state, batch, raw key) -> (state, f32[workers, sums]).
 
     The local sums of a worker come back as one vector, since every array that is handed over on
     every device costs host time. `_means` takes them apart.
@@ -112,8 +112,8 @@ def jitted_step(experiment: Experiment) -> Any:
     strategy = experiment.strategy
     layout = strategy.layout(device_state(experiment))
 
-    def step(state: Any, batch: Any, key: Any) -> tuple[Any, Any]:
-        state, local = strategy.step(state, batch, key)
+    def step(state: Any, batch: Any, raw: Any) -> tuple[Any, Any]:
+        state, local = strategy.step(state, batch, as_key(raw))
         return state, jnp.stack(jax.tree.leaves(local))
 
     run = experiment.runtime.spmd(

@@ -87,6 +87,19 @@ class Compressor(NamedTuple):
     scope: Literal["flat", "leaf"] = "flat"
 
 
+class OnLists(NamedTuple):
+    """An aggregator's rule on an explicit list of workers, written without any axis.
+
+    `jddl verify` compares training with it. A file of the shelf holds it as `on_lists`.
+
+    init: (params, number of workers) -> state.
+    update: (one gradient tree a worker, state, step) -> (one agreed tree a worker, state).
+    """
+
+    init: Callable[[Tree, int], Any]
+    update: Callable[[list[Tree], Any, int], tuple[list[Tree], Any]]
+
+
 class Runtime(NamedTuple):
     """A way to run per-device code: `spmd(f, mesh, in_specs, out_specs)` on whole arrays.
 
@@ -103,7 +116,7 @@ class Strategy(NamedTuple):
 
     init: params, stats -> state, per device; layout: state of per-device shapes -> tree of
     layouts (a prefix is enough); batch: layout of the batch; step: (state, batch, key) ->
-    (state, local sums), per device; params_of: whole-array state -> (params, stats).
+    (state, local sums), per device, with the step's own key, the same on all workers; params_of: whole-array state -> (params, stats).
     """
 
     axes: tuple[str, ...]

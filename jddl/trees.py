@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @jax.tree_util.register_pytree_node_class
@@ -65,6 +66,19 @@ def ravel(tree: Any) -> tuple[dict[str, jax.Array], Callable[[dict[str, jax.Arra
 def leaf_names(tree: Any) -> list[str]:
     """The path of each leaf as text: "['shared']['head']['bias']"."""
     return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def step_key(seed: int, step: int) -> np.ndarray:
+    """The raw key u32[2] of a step, made on the host: a step that draws nothing receives nothing.
+
+    `as_key` turns it into a JAX key inside the program.
+    """
+    return np.array([seed & 0xFFFFFFFF, step], np.uint32)
+
+
+def as_key(raw: Any) -> Any:
+    """A JAX key (threefry2x32, whatever JAX's default) from the raw key of `step_key`."""
+    return jax.random.wrap_key_data(raw, impl="threefry2x32")
 
 
 def fold_name(key: Any, name: str) -> Any:

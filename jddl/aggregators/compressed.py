@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from jddl.aggregators._exchange import check_all_reduce, exchange, units
-from jddl.records import Aggregator, Compressor
+from jddl.aggregators._lists import encode, pieces
+from jddl.records import Aggregator, Compressor, OnLists
 from jddl.trees import Local
 
 EXAMPLES = (
@@ -56,3 +57,18 @@ def compressed(
         return restore(means), CompressedState(state.step + 1, Local(states))
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def on_lists(compressor: Compressor, seed: int = 0) -> OnLists:
+    """(1/n) sum_i C(g_i) with one compressor state a worker."""
+
+    def init(params: Any, n: int) -> Any:
+        return [[compressor.init(x) for x in pieces(compressor, params)[0]] for _ in range(n)]
+
+    def update(gradients: list[Any], state: Any, step: int) -> tuple[list[Any], Any]:
+        _, restore = pieces(compressor, gradients[0])
+        xs = [pieces(compressor, g)[0] for g in gradients]
+        agreed, _, state = encode(compressor, xs, state, step, seed)
+        return [restore(agreed)] * len(gradients), state
+
+    return OnLists(init, update)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from jddl.aggregators._exchange import check_all_reduce, exchange, units
-from jddl.records import Aggregator, Compressor
+from jddl.aggregators._lists import encode, pieces
+from jddl.records import Aggregator, Compressor, OnLists
 from jddl.trees import Local
 
 EXAMPLES = ("error_feedback(topk(ratio=0.01))", "error_feedback(int8)", "error_feedback(identity)")
@@ -64,3 +65,28 @@ def error_feedback(
         return restore(means), ErrorFeedbackState(state.step + 1, memory, Local(states))
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def on_lists(compressor: Compressor, seed: int = 0) -> OnLists:
+    """p_i = g_i + e_i, agreed = (1/n) sum_i C(p_i), e_i <- p_i - C(p_i), worker by worker."""
+
+    def init(params: Any, n: int) -> Any:
+        xs, _ = pieces(compressor, params)
+        states = [[compressor.init(x) for x in xs] for _ in range(n)]
+        return [[0.0 * x for x in xs] for _ in range(n)], states
+
+    def update(gradients: list[Any], state: Any, step: int) -> tuple[list[Any], Any]:
+        memories, states = state
+        _, restore = pieces(compressor, gradients[0])
+        sums = [
+            [g + e for g, e in zip(pieces(compressor, tree)[0], memory, strict=True)]
+            for tree, memory in zip(gradients, memories, strict=True)
+        ]
+        agreed, own, states = encode(compressor, sums, states, step, seed)
+        memories = [
+            [p - sent for p, sent in zip(mine, decoded, strict=True)]
+            for mine, decoded in zip(sums, own, strict=True)
+        ]
+        return [restore(agreed)] * len(gradients), (memories, states)
+
+    return OnLists(init, update)

@@ -9,7 +9,7 @@ import optax
 from jax import lax
 
 from jddl.collectives._api import all_reduce as reduce
-from jddl.records import Aggregator
+from jddl.records import Aggregator, OnLists
 
 EXAMPLES = ("mean",)
 
@@ -28,3 +28,13 @@ def mean(axis: str | tuple[str, ...] = "data", all_reduce: str = "native") -> Ag
         return jax.tree.map(lambda x: x / n, total), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def on_lists() -> OnLists:
+    """The mean of a list of trees."""
+
+    def update(gradients: list[Any], state: Any, step: int) -> tuple[list[Any], Any]:
+        agreed = jax.tree.map(lambda *xs: sum(xs) / len(xs), *gradients)
+        return [agreed] * len(gradients), state
+
+    return OnLists(lambda params, n: (), update)

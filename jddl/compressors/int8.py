@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jddl.records import Compressor
 
 EXAMPLES = ("int8", "int8(block=64, stochastic=True)")
+EXACT = "identity"
 
 
 def int8(block: int = 256, stochastic: bool = False) -> Compressor:

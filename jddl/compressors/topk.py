@@ -11,6 +11,7 @@ from jax import lax
 from jddl.records import Compressor
 
 EXAMPLES = ("topk(ratio=0.01)", "topk(ratio=0.25)")
+EXACT = "topk(ratio=1.0)"
 
 
 def topk(ratio: float) -> Compressor:
