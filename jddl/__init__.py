@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jddl.accounting import measure as measure
     from jddl.catalog import make as make
+    from jddl.clipping import clip_by_global_norm as clip_by_global_norm
     from jddl.collectives._api import all_reduce as all_reduce
     from jddl.collectives._api import copy_to as copy_to
     from jddl.collectives._api import reduce_from as reduce_from
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jddl.mesh import Own as Own
     from jddl.mesh import state_specs as state_specs
     from jddl.network.cluster import cluster as cluster
+    from jddl.studies.verify import verify as verify
     from jddl.trees import Local as Local
 
 __version__ = "0.1.0"
@@ -33,10 +35,12 @@ _HOME = {
     "schedule": "jddl.collectives._api",
     "default_config": "jddl.experiment",
     "validate": "jddl.experiment",
+    "clip_by_global_norm": "jddl.clipping",
     "train": "jddl.loop",
     "Own": "jddl.mesh",
     "state_specs": "jddl.mesh",
     "cluster": "jddl.network",
+    "verify": "jddl.studies.verify",
     "Local": "jddl.trees",
 }
 

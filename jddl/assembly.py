@@ -32,10 +32,10 @@ class TrainState(NamedTuple):
 
 def forward(model: Model, params: Any, stats: Any, inputs: Any, ctx: Context) -> tuple[Any, Any]:
     """(outputs, new stats) of the whole model on one worker's inputs."""
-    x, stats, _ = model.embed(params["shared"], stats, inputs, ctx)
-    for block in params["blocks"]:
-        x, stats, _ = model.block(block, stats, x, ctx)
-    x, stats, _ = model.head(params["shared"], stats, x, ctx)
+    x, stats, _ = model.embed(params["shared"], stats, inputs, ctx.within("embed"))
+    for index, block in enumerate(params["blocks"]):
+        x, stats, _ = model.block(block, stats, x, ctx.within(f"block {index}"))
+    x, stats, _ = model.head(params["shared"], stats, x, ctx.within("head"))
     return x, stats
 
 
@@ -71,8 +71,7 @@ def data_parallel(
         return TrainState(P(), Own(("data",)), layout_of(state.opt, ("data",)))
 
     def step(state: TrainState, batch: Any, key: Any) -> tuple[TrainState, Sums]:
-        key = jax.random.fold_in(key, lax.axis_index("data"))
-        ctx = Context(key=key, train=True, data="data")
+        ctx = Context(key=key, train=True, examples=_places(batch), data="data")
         constant: list[float | None] = []  # the weight, where the task gave a plain number
 
         def loss_sum(params: Any) -> tuple[Any, Any]:
@@ -100,10 +99,16 @@ def data_parallel(
     )
 
 
+def _places(batch: Any) -> Any:
+    """i32[b]: where this worker's rows stand in the global batch."""
+    size = len(jax.tree.leaves(batch)[0])
+    return lax.axis_index("data") * size + jnp.arange(size, dtype=jnp.int32)
+
+
 def _n_over_global_weight(constant: float | None, weight: Any, all_reduce: str) -> Any:
     """n / W. A plain number is the same on each worker: nothing travels for it."""
     if constant is not None:
-        return jnp.float32(1.0 / constant)
+        return jnp.asarray(1.0 / constant)
     n = lax.axis_size("data")
-    total = _api.all_reduce(jnp.asarray(weight, jnp.float32), "data", all_reduce)
+    total = _api.all_reduce(jnp.asarray(weight), "data", all_reduce)
     return n / jnp.maximum(total, 1e-30)

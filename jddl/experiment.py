@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import optax
 from ml_collections import ConfigDict
 
 from jddl import assembly, catalog
 from jddl import spec as specs
+from jddl.clipping import clip_by_global_norm
 from jddl.collectives._api import schedule
 from jddl.mesh import Mesh, Own, parse_mesh, size
 from jddl.mesh import P as PartitionSpec
@@ -29,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "aggregator": "mean",
     "all_reduce": "native",
     "optimizer": "sgd(learning_rate=0.1, momentum=0.9)",
+    "clip_norm": 0.0,
     "cluster": "cluster",
     "batch_size": 240,
     "steps": 100,
@@ -164,8 +167,13 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     runtime, cluster, task = make("runtime"), make("cluster"), make("task")
     given |= {"inputs": task.inputs, "outputs": task.outputs}
     schedule(config.all_reduce, size(mesh)).prove()
+    if config.clip_norm < 0:
+        raise ValueError(f"clip_norm is a norm, or 0 for no clipping, not {config.clip_norm}")
+    optimizer = make("optimizer")
+    if config.clip_norm:
+        optimizer = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
     strategy = assembly.data_parallel(
-        task, model := make("model"), mesh, make("aggregator"), make("optimizer"), config.all_reduce
+        task, model := make("model"), mesh, make("aggregator"), optimizer, config.all_reduce
     )
     return Experiment(config, mesh, runtime, task, model, strategy, cluster)
 

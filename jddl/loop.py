@@ -145,14 +145,7 @@ def evaluate(experiment: Experiment, params: Any, stats: Any) -> dict[str, float
 
 def traffic(experiment: Experiment) -> dict[str, Any]:
     """Bytes, rounds and modelled time of one step, read off its jaxpr."""
-    workers = experiment.mesh["data"]
-    measured = accounting.measure(
-        experiment.strategy.step,
-        device_state(experiment),
-        batch_shapes(experiment, workers),
-        jax.eval_shape(lambda: jax.random.key(0)),
-        axes=experiment.mesh,
-    )
+    measured = measured_step(experiment)
     return {
         "payload_bytes": measured.payload_bytes,
         "sent_bytes": measured.sent_bytes,
@@ -161,6 +154,17 @@ def traffic(experiment: Experiment) -> dict[str, Any]:
         "modelled_step_seconds": step_seconds(measured, experiment.cluster),
         "cluster": experiment.cluster.name,
     }
+
+
+def measured_step(experiment: Experiment) -> accounting.Measurement:
+    """The accounting of one worker's training step."""
+    return accounting.measure(
+        experiment.strategy.step,
+        device_state(experiment),
+        batch_shapes(experiment, experiment.mesh["data"]),
+        jax.eval_shape(lambda: jax.random.key(0)),
+        axes=experiment.mesh,
+    )
 
 
 def _batches(experiment: Experiment, split: str) -> Iterator[Any]:

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import optax
 
+from jddl.trees import fold_name
+
 Tree: TypeAlias = Any
 Key: TypeAlias = Any
 Array: TypeAlias = Any
@@ -25,12 +27,19 @@ class Context(NamedTuple):
     """What a model or a loss may know about where it runs.
 
     All axis names are None on one device, so one file serves plain and parallel layers.
+    key: of this step, the same on all workers; examples: i32[b], the places of this worker's rows
+    in the global batch. Noise is drawn from both, so it does not depend on the number of workers.
     """
 
     key: Key = None
     train: bool = False
+    examples: Array = None
     data: str | None = None
     tensor: str | None = None
+
+    def within(self, place: str) -> Context:
+        """The context of a part of the model: its key differs from every other part's."""
+        return self if self.key is None else self._replace(key=fold_name(self.key, place))
 
 
 class Task(NamedTuple):
@@ -116,7 +125,8 @@ class Strategy(NamedTuple):
 
     init: params, stats -> state, per device; layout: state of per-device shapes -> tree of
     layouts (a prefix is enough); batch: layout of the batch; step: (state, batch, key) ->
-    (state, local sums), per device, with the step's own key, the same on all workers; params_of: whole-array state -> (params, stats).
+    (state, local sums), per device, with the step's own key, the same on all workers;
+    params_of: whole-array state -> (params, stats).
     """
 
     axes: tuple[str, ...]

@@ -10,7 +10,7 @@ PACKAGE = Path(jddl.__file__).parent
 LAYERS = [
     {"spec", "components", "catalog", "trees", "records", "mesh", "accounting", "network"},
     {"collectives", "compressors", "tasks"},
-    {"models", "aggregators"},
+    {"models", "aggregators", "clipping"},
     {"assembly"},
     {"runtimes"},
     {"experiment", "runs"},

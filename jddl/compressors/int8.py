@@ -15,7 +15,7 @@ EXACT = "identity"
 
 
 def int8(block: int = 256, stochastic: bool = False) -> Compressor:
-    """One signed byte an entry and one float32 scale a block.
+    """One signed byte an entry and one float32 scale a block (float64 for float64 leaves).
 
     For a block b of x: s = max|b| / 127, code = round(b / s) in [-127, 127], decoded s * code.
     Deterministic rounding errs by at most s / 2 an entry; with stochastic=True, code = floor(b / s
@@ -34,10 +34,10 @@ def int8(block: int = 256, stochastic: bool = False) -> Compressor:
         raise ValueError(f"block is at least 1, not {block}")
 
     def compress(leaf: Any, state: Any, key: Any) -> tuple[Any, Any]:
-        flat = leaf.reshape(-1).astype(jnp.float32)
+        flat = leaf.reshape(-1).astype(jnp.promote_types(leaf.dtype, jnp.float32))
         blocks = -(-flat.size // block)
         rows = jnp.pad(flat, (0, blocks * block - flat.size)).reshape(blocks, block)
-        scales = jnp.max(jnp.abs(rows), axis=1, initial=0.0) / 127.0  # f32[blocks]
+        scales = jnp.max(jnp.abs(rows), axis=1, initial=0.0) / 127.0  # [blocks]
         scaled = rows / jnp.where(scales > 0, scales, 1.0)[:, None]
         noise = jax.random.uniform(key, scaled.shape) if stochastic else 0.5
         codes = jnp.clip(jnp.floor(scaled + noise), -127, 127).astype(jnp.int8)
@@ -49,7 +49,7 @@ def int8(block: int = 256, stochastic: bool = False) -> Compressor:
         rows = jnp.pad(payload["codes"], (0, blocks * block - size)).reshape(blocks, block)
         scales = payload["scales"]
         scales = jnp.where(jnp.isfinite(scales), scales, jnp.nan)[:, None]
-        values = (rows.astype(jnp.float32) * scales).reshape(-1)[:size]
+        values = (rows.astype(scales.dtype) * scales).reshape(-1)[:size]
         return values.reshape(like.shape).astype(like.dtype)
 
     return Compressor(

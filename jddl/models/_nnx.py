@@ -16,7 +16,7 @@ Build = Callable[[nnx.Rngs], nnx.Module]
 
 
 def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Model:
-    """A Model whose parts are NNX modules called with one array; blocks have one structure.
+    """A Model whose parts are NNX modules called with (array, context); blocks have one structure.
 
     params = {'shared': {'embed', 'head'}, 'blocks': (one tree a block)}. Each part is initialised
     from its own key, folded from the model's key and the part's name, so initial parameters do not
@@ -43,7 +43,7 @@ def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Mod
         def apply(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, dict[str, Any]]:
             state = jax.tree.map(lambda leaf: leaf, template)  # a copy: the template stays abstract
             nnx.replace_by_pure_dict(state, params if name == "block" else params[name])
-            return nnx.merge(graph, state)(x), stats, {}  # type: ignore[operator]
+            return nnx.merge(graph, state)(x, ctx), stats, {}  # type: ignore[operator]
 
         return apply
 

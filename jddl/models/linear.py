@@ -8,19 +8,28 @@ from typing import Any
 from flax import nnx
 
 from jddl.models._nnx import chain_model
-from jddl.records import Model
+from jddl.records import Context, Model
 
 EXAMPLES = ("linear",)
 
 
 class _Flatten(nnx.Module):
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, ctx: Context) -> Any:
         return x.reshape(x.shape[0], -1)
 
 
 class _Identity(nnx.Module):
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, ctx: Context) -> Any:
         return x
+
+
+class _Head(nnx.Module):
+    def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs) -> None:
+        zeros = nnx.initializers.zeros_init()
+        self.linear = nnx.Linear(inputs, outputs, kernel_init=zeros, rngs=rngs)
+
+    def __call__(self, x: Any, ctx: Context) -> Any:
+        return self.linear(x)
 
 
 def linear(inputs: tuple[int, ...], outputs: int) -> Model:
@@ -31,8 +40,5 @@ def linear(inputs: tuple[int, ...], outputs: int) -> Model:
       outputs: width of the output (given by the task).
     """
 
-    def head(rngs: nnx.Rngs) -> nnx.Linear:
-        zeros = nnx.initializers.zeros_init()
-        return nnx.Linear(math.prod(inputs), outputs, kernel_init=zeros, rngs=rngs)
-
+    head = lambda rngs: _Head(math.prod(inputs), outputs, rngs)  # noqa: E731
     return chain_model(lambda rngs: _Flatten(), lambda rngs: _Identity(), 0, head)

@@ -7,7 +7,7 @@ from typing import Any
 from flax import nnx
 
 from jddl.models._nnx import chain_model
-from jddl.records import Model
+from jddl.records import Context, Model
 
 EXAMPLES = ("small_cnn(channels=4)",)
 
@@ -16,7 +16,7 @@ class _Convolution(nnx.Module):
     def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs) -> None:
         self.convolution = nnx.Conv(inputs, outputs, kernel_size=(3, 3), rngs=rngs)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, ctx: Context) -> Any:
         return nnx.relu(self.convolution(x))  # [b, h, w, channels]
 
 
@@ -24,7 +24,7 @@ class _Head(nnx.Module):
     def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs) -> None:
         self.linear = nnx.Linear(inputs, outputs, rngs=rngs)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, ctx: Context) -> Any:
         x = nnx.avg_pool(x, (2, 2), strides=(2, 2))
         return self.linear(x.reshape(x.shape[0], -1))
 

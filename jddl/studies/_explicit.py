@@ -7,7 +7,7 @@ the optimiser and, for lossy methods, the aggregator's form on lists.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,27 @@ import optax
 
 from jddl.experiment import Experiment
 from jddl.records import Context, OnLists
+from jddl.trees import as_key, step_key
 
 # (gradients of the loss sum, weights, step; one entry a worker) -> the gradient for the optimiser
 Agree = Callable[[list[Any], list[Any], int], Any]
+
+
+class Wrong(NamedTuple):
+    """Mistakes that `train` makes on purpose; all off is right.
+
+    lag: how many steps old the parameters are that gradients are taken at; drop, trim: how many
+    last examples of a batch, or of each worker, are left out; same_places: each worker counts its
+    examples from 0; rank_key: each worker folds its rank into the key; gathered: each worker
+    computes on the whole batch.
+    """
+
+    lag: int = 0
+    drop: int = 0
+    trim: int = 0
+    same_places: bool = False
+    rank_key: bool = False
+    gathered: bool = False
 
 
 def train(
@@ -28,7 +46,8 @@ def train(
     steps: int,
     dtype: Any,
     agree: Agree,
-    lag: int = 0,
+    local: Any = None,
+    wrong: Wrong = Wrong(),  # noqa: B008 - immutable
 ) -> list[Any]:
     """Parameters (host) before the first and after each step.
 
@@ -38,32 +57,20 @@ def train(
       workers: how many equal pieces the global batch is cut into (the last ones may be shorter).
       dtype: of parameters and data.
       agree: makes one gradient of the workers'.
-      lag: how many steps old the parameters are that gradients are taken at (0 is right).
+      local: `local_gradient(experiment)`, to compile it once for many trainings.
+      wrong: mistakes.
     """
-    task, model, seed = experiment.task, experiment.model, experiment.config.seed
-    params, stats = cast(model.init(jax.random.key(seed)), dtype)
-    opt, key = optimizer.init(params), jax.random.key(seed + 1)
-
-    @jax.jit
-    def local(params: Any, stats: Any, rows: Any, key: Any, examples: Any) -> Any:
-        ctx = Context(key=key, train=True, examples=examples)
-
-        def loss_sum(params: Any) -> Any:
-            x, after, aux = forward(model, params, stats, rows["inputs"], ctx)
-            total, weight = task.loss(x, rows, ctx)
-            return total, (jnp.asarray(weight), after)
-
-        return jax.grad(loss_sum, has_aux=True)(params)
-
-    seen = [params]
+    task, seed = experiment.task, experiment.config.seed
+    local = local or local_gradient(experiment)
+    params, stats = cast(experiment.model.init(jax.random.key(seed)), dtype)
+    opt, seen = optimizer.init(params), [params]
     for step in range(steps):
         batch = cast(task.batch(step, "train", seed), dtype)
+        at, key = seen[max(0, len(seen) - 1 - wrong.lag)], as_key(step_key(seed, step + 1))
         gradients, weights = [], []
-        for rows, examples in pieces(batch, workers):
-            at = seen[max(0, len(seen) - 1 - lag)]
-            gradient, (weight, after) = local(
-                at, stats, rows, jax.random.fold_in(key, step), examples
-            )
+        for worker, (rows, places) in enumerate(_pieces(batch, workers, wrong)):
+            own_key = jax.random.fold_in(key, worker) if wrong.rank_key else key
+            gradient, (weight, after) = local(at, stats, rows, own_key, places)
             gradients.append(gradient)
             weights.append(weight)
         stats = after
@@ -71,6 +78,23 @@ def train(
         params = optax.apply_updates(params, updates)
         seen.append(params)
     return [jax.device_get(p) for p in seen]
+
+
+def local_gradient(experiment: Experiment) -> Any:
+    """Jitted (params, stats, rows, key, examples) -> (gradient of the sum, (weight, stats))."""
+    task, model = experiment.task, experiment.model
+
+    def gradient(params: Any, stats: Any, rows: Any, key: Any, examples: Any) -> Any:
+        ctx = Context(key=key, train=True, examples=examples)
+
+        def loss_sum(params: Any) -> Any:
+            x, after = forward(model, params, stats, rows["inputs"], ctx)
+            total, weight = task.loss(x, rows, ctx)
+            return total, (jnp.asarray(weight), after)
+
+        return jax.grad(loss_sum, has_aux=True)(params)
+
+    return jax.jit(gradient)
 
 
 def whole(gradients: list[Any], weights: list[Any], step: int) -> Any:
@@ -94,23 +118,26 @@ def by_lists(rule: OnLists, params: Any, workers: int) -> Agree:
 
 def forward(model: Any, params: Any, stats: Any, x: Any, ctx: Context) -> Any:
     """The model's parts one after the other."""
-    x, stats, aux = model.embed(params["shared"], stats, x, ctx)
-    for block in params["blocks"]:
-        x, stats, _ = model.block(block, stats, x, ctx)
-    x, stats, _ = model.head(params["shared"], stats, x, ctx)
-    return x, stats, aux
+    x, stats, _ = model.embed(params["shared"], stats, x, ctx.within("embed"))
+    for index, block in enumerate(params["blocks"]):
+        x, stats, _ = model.block(block, stats, x, ctx.within(f"block {index}"))
+    x, stats, _ = model.head(params["shared"], stats, x, ctx.within("head"))
+    return x, stats
 
 
-def pieces(batch: Any, workers: int) -> list[tuple[Any, Any]]:
+def _pieces(batch: Any, workers: int, wrong: Wrong) -> list[tuple[Any, Any]]:
     """(rows, their places in the global batch) of each worker; a worker may have none left."""
-    size = len(jax.tree.leaves(batch)[0])
-    share = -(-size // workers)
-    cuts = [(i * share, min(size, (i + 1) * share)) for i in range(workers)]
-    return [
-        (jax.tree.map(lambda x: x[a:b], batch), np.arange(a, b, dtype=np.int32))  # noqa: B023
-        for a, b in cuts
-        if b > a
-    ]
+    size = len(jax.tree.leaves(batch)[0]) - wrong.drop
+    share = size if wrong.gathered else -(-size // workers)
+    found = []
+    for worker in range(workers):
+        first = 0 if wrong.gathered else worker * share
+        last = min(size, first + share) - wrong.trim
+        if last > first:
+            rows = jax.tree.map(lambda x: x[first:last], batch)  # noqa: B023 - used at once
+            places = np.arange(first, last, dtype=np.int32)
+            found.append((rows, places - (first if wrong.same_places else 0)))
+    return found
 
 
 def cast(tree: Any, dtype: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -11,13 +11,18 @@ import numpy as np
 from jddl.experiment import Experiment, device_state
 from jddl.mesh import Own, P, broadcast, is_layout
 from jddl.studies._explicit import cast
-from jddl.trees import leaf_names
+from jddl.trees import as_key, leaf_names, step_key
 
 
 def train(experiment: Experiment, steps: int, dtype: Any) -> list[Any]:
     """Parameters (host, whole arrays) before the first and after each step."""
-    seen, _ = _run(experiment, steps, dtype, lambda layout: layout)
-    return seen
+    start, _ = cast(experiment.model.init(jax.random.key(experiment.config.seed)), dtype)
+    states = _run(experiment, steps, dtype, lambda layout: layout)
+    return [jax.device_get(start), *(jax.device_get(_params(experiment, s)) for s in states)]
+
+
+def _params(experiment: Experiment, state: Any) -> Any:
+    return experiment.strategy.params_of(state)[0]
 
 
 def replicas(experiment: Experiment, steps: int) -> dict[str, str]:
@@ -31,16 +36,14 @@ def replicas(experiment: Experiment, steps: int) -> dict[str, str]:
     def spread(layout: Any) -> Any:
         if isinstance(layout, Own):
             return layout
-        used = {
-            a for entry in layout for a in ((entry,) if isinstance(entry, str) else entry or ())
-        }
+        entries = [(e,) if isinstance(e, str) else e or () for e in layout]
+        used = {axis for entry in entries for axis in entry}
         return Own(tuple(a for a in mesh if a not in used), layout)
 
     layouts = _layout(experiment)
     wanted = jax.tree.leaves(layouts, is_leaf=is_layout)
     found: dict[str, str] = {}
-    _, states = _run(experiment, steps, np.float32, spread)
-    for step, state in enumerate(states):
+    for step, state in enumerate(_run(experiment, steps, np.float32, spread)):
         leaves = jax.tree.leaves(jax.device_get(state))
         for name, leaf, layout in zip(leaf_names(state), leaves, wanted, strict=True):
             if isinstance(layout, Own) or name in found:
@@ -59,24 +62,17 @@ def _layout(experiment: Experiment) -> Any:
     return broadcast(experiment.strategy.layout(state), state)
 
 
-def _run(
-    experiment: Experiment, steps: int, dtype: Any, change: Any
-) -> tuple[list[Any], list[Any]]:
+def _run(experiment: Experiment, steps: int, dtype: Any, change: Any) -> Iterator[Any]:
+    """The state (whole arrays) after each step, with every leaf's layout changed."""
     strategy, mesh, runtime = experiment.strategy, experiment.mesh, experiment.runtime
     seed = experiment.config.seed
     params, stats = cast(experiment.model.init(jax.random.key(seed)), dtype)
-    natural = _layout(experiment)
-    layout = jax.tree.map(change, natural, is_leaf=is_layout)
+    layout = jax.tree.map(change, _layout(experiment), is_leaf=is_layout)
     state = jax.jit(runtime.spmd(strategy.init, mesh, (P(), P()), layout))(params, stats)
     out = (layout, Own(strategy.axes))
     step = jax.jit(runtime.spmd(strategy.step, mesh, (layout, strategy.batch, P()), out))
-    key = runtime.put(jax.random.key(seed + 1), mesh, P())
-    seen, states = [jax.device_get(params)], []
     for number in range(steps):
         batch = cast(experiment.task.batch(number, "train", seed), dtype)
+        key = as_key(step_key(seed, number + 1))
         state, _ = step(state, runtime.put(batch, mesh, strategy.batch), key)
-        states.append(state)
-        rows = strategy.params_of(state)[0]
-        if layout is natural or not isinstance(rows, Mapping):
-            seen.append(jax.device_get(rows))
-    return seen, states
+        yield state

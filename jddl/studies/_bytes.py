@@ -1,0 +1,108 @@
+"""Sent bytes of a config's step in three ways: jaxpr, compiled program, closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jddl import accounting, catalog, spec
+from jddl.collectives._api import schedule
+from jddl.experiment import Experiment, batch_shapes
+from jddl.loop import compiled_step, measured_step
+from jddl.mesh import size
+from jddl.records import Compressor, Context
+
+
+def bytes_three_ways(experiment: Experiment) -> list[tuple[str, bool, str]]:
+    """(what, whether it equals the jaxpr's sent bytes, both numbers) of the HLO and a closed form.
+
+    A way that does not apply is left out: a vmapped program holds no collective, and an aggregator
+    that nobody wrote a formula for has no closed form.
+    """
+    traced = measured_step(experiment).sent_bytes
+    found = [("jaxpr", traced)]
+    if experiment.runtime.devices(experiment.mesh) == size(experiment.mesh):
+        found.append(("HLO", accounting.measure_hlo(compiled_step(experiment)).sent_bytes))
+    expected = closed_form(experiment)
+    if expected is not None:
+        found.append(("closed form", expected))
+    return [
+        (f"sent bytes, jaxpr = {name}", other == traced, f"jaxpr {traced}, {name} {other}")
+        for name, other in found[1:]
+    ]
+
+
+def closed_form(experiment: Experiment) -> float | None:
+    """Bytes that the busiest worker sends in one step, from the parts' own descriptions.
+
+    A dense or summed payload of M bytes over the schedule's messages (native: 2 (n-1)/n M), a
+    gathered one (n-1) M; the global weight, where it travels, is one more scalar.
+    """
+    config, n = experiment.config, size(experiment.mesh)
+    call = spec.parse_call(config.aggregator)
+    if call.dotted or call.name not in ("mean", "compressed", "error_feedback"):
+        return None
+    params = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0))[0])
+    vectors: dict[Any, int] = {}
+    for leaf in jax.tree.leaves(params):
+        vectors[leaf.dtype] = vectors.get(leaf.dtype, 0) + leaf.size
+    total = 0.0
+    if _weight_travels(experiment):
+        total += _all_reduce(config.all_reduce, n, 1, 4)
+    compressor = _compressor(call)
+    if compressor is None:
+        return total + sum(
+            _all_reduce(config.all_reduce, n, d, t.itemsize) for t, d in vectors.items()
+        )
+    pieces = (
+        [jax.ShapeDtypeStruct((d,), t) for t, d in vectors.items()]
+        if compressor.scope == "flat"
+        else jax.tree.leaves(params)
+    )
+    for piece in pieces:
+        payload = jax.eval_shape(
+            lambda x: compressor.compress(x, compressor.init(x), jax.random.key(0))[0], piece
+        )
+        for array in jax.tree.leaves(payload):
+            if compressor.combine == "sum":
+                total += _all_reduce(config.all_reduce, n, array.size, array.dtype.itemsize)
+            else:
+                total += (n - 1) * array.size * array.dtype.itemsize
+    return total
+
+
+def _all_reduce(algorithm: str, n: int, elements: int, width: int) -> float:
+    if spec.parse_call(algorithm).name == "native":
+        return 2 * (n - 1) / n * elements * width
+    made = schedule(algorithm, n)
+    sent = np.zeros(n, int)
+    for message in made.messages:
+        sent[message.src] += len(message.chunks)
+    return float(sent.max()) * -(-elements // made.chunks) * width
+
+
+def _compressor(call: spec.Spec) -> Compressor | None:
+    nested = [*call.positional, *dict(call.keywords).values()]
+    for value in nested:
+        if isinstance(value, spec.Spec):
+            made = catalog.make("compressors", value)
+            assert isinstance(made, Compressor)
+            return made
+    return None
+
+
+def _weight_travels(experiment: Experiment) -> bool:
+    """Whether the task's weight is an array: then its sum over the workers is asked for."""
+    travels: list[bool] = []
+
+    def look(outputs: Any, batch: Any) -> Any:
+        _, weight = experiment.task.loss(outputs, batch, Context(train=True))
+        travels.append(not isinstance(weight, (int, float)))
+        return ()
+
+    batch = batch_shapes(experiment, size(experiment.mesh))
+    rows = len(jax.tree.leaves(batch)[0].shape) and jax.tree.leaves(batch)[0].shape[0]
+    jax.eval_shape(look, jax.ShapeDtypeStruct((rows, experiment.task.outputs), "float32"), batch)
+    return travels[0]
