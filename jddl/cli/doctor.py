@@ -73,4 +73,9 @@ def _checks() -> list[dict[str, object]]:
     same = hlo.sent_bytes == traced
     found = f"{traced} traced, {hlo.sent_bytes} compiled"
     checks.append({"name": "bytes of the ring step, jaxpr = HLO", "ok": same, "found": found})
+    for aggregator in ("mean", "error_feedback(topk(ratio=0.01))"):
+        certificate = jddl.verify(base | {"aggregator": aggregator}, steps=10)
+        bugs = [row for row in certificate.rows if row.verdict == "BUG"]
+        found = f"{len(certificate.rows) - len(bugs)} of {len(certificate.rows)} statements hold"
+        checks.append({"name": f"verify, {aggregator}", "ok": certificate.ok, "found": found})
     return checks
