@@ -19,7 +19,7 @@ def run(folder, quick):
 
 
 CLAIM = Claim(
-    source="Goyal et al., Accurate, large minibatch SGD, 2017, section 3: k workers with n examples "
+    source="Goyal et al., Accurate, large minibatch SGD, 2017, section 3: k workers of n examples "
     "each compute the gradient of one batch of k n",
     statement="Training on 8 workers equals training on one device with the whole batch",
     kind="training with seeds",
