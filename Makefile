@@ -16,7 +16,7 @@ help:
 	@echo "make test       run the tests"
 	@echo "make test-all   run everything, slow tests too"
 	@echo "make lint       the linter; make types: the type checker; make format"
-	@echo "make bench      check the speed limits, write benchmarks/results/"
+	@echo "make bench      judge the speed limits, write benchmarks/results/ and docs/benchmarks.md"
 	@echo "make stubs      write the shelves' .pyi files"
 
 run: $(VENV)/.run
@@ -64,7 +64,8 @@ stubs: $(VENV)/.run
 	$(VENV)/bin/python -m jddl.catalog
 
 bench: $(VENV)/.run
-	$(VENV)/bin/python -m benchmarks.frame
+	@$(VENV)/bin/python -m benchmarks; status=$$?; \
+	$(VENV)/bin/python -m benchmarks.table && exit $$status
 
 clean:
 	rm -rf $(VENV) .venv-smoke build dist *.egg-info
