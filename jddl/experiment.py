@@ -37,6 +37,10 @@ DEFAULTS: dict[str, Any] = {
     "steps": 100,
     "log_every": 10,
     "seed": 0,
+    "save_every": 0,  # steps between checkpoints; 0: none
+    "keep_last": 3,  # checkpoints
+    "on_nonfinite": "stop",
+    "step_timeout": 0.0,  # seconds; 0: none
 }
 SPEC_FIELDS = {
     "task": "tasks",

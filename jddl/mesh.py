@@ -21,12 +21,20 @@ Mesh: TypeAlias = dict[str, int]
 ROLES = ("data", "node", "local", "pipe", "tensor", "sequence", "expert")
 
 
+# What the values of a worker's own leaf become when a run goes on with other workers.
+RULES = {"mean": "every worker gets the mean of the old workers' values: the mean is conserved"}
+
+
 @dataclass(frozen=True)
 class Own:
-    """Every worker along `axes` has its own value. A pytree leaf, hence no tuple."""
+    """Every worker along `axes` has its own value. A pytree leaf, hence no tuple.
+
+    rule: of RULES, for loading under another mesh; None refuses.
+    """
 
     axes: tuple[str, ...]
     dims: P = P()  # noqa: RUF009 - immutable
+    rule: str | None = None
 
 
 Layout: TypeAlias = P | Own
@@ -76,7 +84,7 @@ def broadcast(layouts: Any, tree: Any) -> Any:
 def layout_of(state: Any, axes: tuple[str, ...]) -> Any:
     """Own(axes) inside a `Local` marker, P() elsewhere: the layout of any optax chain's state."""
     return jax.tree.map(
-        lambda x: Local(Own(axes)) if isinstance(x, Local) else P(),
+        lambda x: Local(Own(axes, rule=x.rule), x.rule) if isinstance(x, Local) else P(),
         state,
         is_leaf=lambda x: isinstance(x, Local),
     )
@@ -97,7 +105,7 @@ def state_specs(tx: Any, params: Any, axis: str | tuple[str, ...]) -> Any:
             return P()
         if any(leaf.ndim == 0 for leaf in jax.tree.leaves(x)):
             raise ValueError("a per-worker leaf is a scalar: give it a dimension of length 1")
-        return Local(jax.tree.map(lambda _: P(axis), x.value))
+        return Local(jax.tree.map(lambda _: P(axis), x.value), x.rule)
 
     shapes = jax.eval_shape(tx.init, params)
     return jax.tree.map(spec, shapes, is_leaf=lambda x: isinstance(x, Local))

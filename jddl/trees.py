@@ -16,19 +16,24 @@ class Local:
     """Marks a part of a state in which each worker has its own value.
 
     Layouts are found from it, so any optax chain may hold per-worker leaves.
+
+    Args:
+      value: any pytree.
+      rule: what a checkpoint's values become on another number of workers, as the method states
+        it (`mesh.RULES`); None: there is no answer, and loading them there is refused.
     """
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, value: Any, rule: str | None = None) -> None:
+        self.value, self.rule = value, rule
 
-    def tree_flatten(self) -> tuple[tuple[Any], None]:
-        """One child, nothing static."""
-        return (self.value,), None
+    def tree_flatten(self) -> tuple[tuple[Any], str | None]:
+        """One child; the rule is static."""
+        return (self.value,), self.rule
 
     @classmethod
-    def tree_unflatten(cls, _: None, children: tuple[Any]) -> Local:
+    def tree_unflatten(cls, rule: str | None, children: tuple[Any]) -> Local:
         """The inverse of `tree_flatten`."""
-        return cls(children[0])
+        return cls(children[0], rule)
 
     def __repr__(self) -> str:
         return f"Local({self.value!r})"

@@ -32,7 +32,8 @@ def error_feedback(
     """p_i = g_i + e_i, g <- (1/n) sum_i C(p_i), e_i <- p_i - C(p_i).
 
     On every worker: what was sent plus what is left equals what came in, sum_t C(p_t) + e_T =
-    sum_t g_t.
+    sum_t g_t. What is still to be sent is (1/n) sum_i e_i, so on another number of workers every
+    new one starts with the mean of the old memories.
 
     Args:
       compressor: from the compressors shelf, usually a biased one.
@@ -51,7 +52,7 @@ def error_feedback(
 
     def init(params: Any) -> ErrorFeedbackState:
         xs, _ = units(compressor, params)
-        memory = Local([jnp.zeros_like(x) for x in xs])
+        memory = Local([jnp.zeros_like(x) for x in xs], rule="mean")
         states = Local([compressor.init(x) for x in xs])
         return ErrorFeedbackState(jnp.zeros((), jnp.int32), memory, states)
 
@@ -61,7 +62,7 @@ def error_feedback(
         means, owns, states = exchange(
             compressor, xs, state.compressor.value, state.step, seed, axis, all_reduce
         )
-        memory = Local([x - own for x, own in zip(xs, owns, strict=True)])
+        memory = Local([x - own for x, own in zip(xs, owns, strict=True)], rule="mean")
         return restore(means), ErrorFeedbackState(state.step + 1, memory, Local(states))
 
     return optax.GradientTransformationExtraArgs(init, update)
