@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jddl.mesh import RULES, Mesh, Own, broadcast, is_layout, parse_mesh
@@ -39,7 +40,9 @@ class Keeper:
     """Saves a run's states and removes all but the last `keep`; without a workdir, does nothing."""
 
     def __init__(self, workdir: Path | None, keep: int) -> None:
-        self.manager = None if workdir is None else _manager(workdir, keep)
+        self.workdir, self.keep = workdir, keep
+        self.manager: Any = None  # made at the first save: orbax takes seconds to import
+        self.last: int | None = None
 
     def __enter__(self) -> Keeper:
         return self
@@ -50,9 +53,11 @@ class Keeper:
 
     def save(self, step: int, leaves: Leaves, about: dict[str, Any]) -> None:
         """Write one checkpoint; on return it is complete."""
-        if self.manager is not None:
+        if self.workdir is not None:
             import orbax.checkpoint as ocp
 
+            self.manager = self.manager or _manager(self.workdir, self.keep)
+            self.last = step
             arrays = {name: x for name, x in leaves.items() if x.size}  # orbax takes no empty ones
             self.manager.save(
                 step,
@@ -85,7 +90,6 @@ def load(workdir: str | Path, step: int | None = None) -> Saved | None:
     path = Path(workdir).resolve() / FOLDER / str(step)
     import orbax.checkpoint as ocp
 
-    names = ("about", "state")
     try:
         about = json.loads((path / "about" / "metadata").read_text())
         with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
@@ -94,7 +98,7 @@ def load(workdir: str | Path, step: int | None = None) -> Saved | None:
             target = {k: np.empty(v.shape, v.dtype) for k, v in item.tree.items()}
             leaves = reader.restore(path / "state", args=ocp.args.StandardRestore(target))
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"cannot read the checkpoint {path} ({', '.join(names)}): {error}") from None
+        raise ValueError(f"cannot read the checkpoint {path}: {error}") from None
     return Saved(path, step, {k: np.asarray(v) for k, v in leaves.items()}, about)
 
 
@@ -108,7 +112,8 @@ def record(state: Any, layout: Any, mesh: str) -> dict[str, Any]:
     """What a checkpoint says about its leaves."""
     paths = leaf_names(state)
     layouts = jax.tree.leaves(broadcast(layout, state), is_leaf=is_layout)
-    keys = {p: str(jax.random.key_impl(x)) for p, x in zip(paths, jax.tree.leaves(state)) if _is_key(x)}
+    named = zip(paths, jax.tree.leaves(state), strict=True)
+    keys = {p: str(jax.random.key_impl(x)) for p, x in named if _is_key(x)}
     own = {p: list(w.axes) for p, w in zip(paths, layouts, strict=True) if isinstance(w, Own)}
     return {"mesh": mesh, "own": own, "keys": keys}
 
@@ -143,7 +148,7 @@ def restore(saved: Saved, shapes: Any, layout: Any, mesh: Mesh) -> Any:
             if list(before.items()) != list(now.items()):
                 x = _by_rule(name, x, before, now, where.rule)
         if name in saved.about["keys"]:
-            x = jax.random.wrap_key_data(x, impl=saved.about["keys"][name])
+            x = jax.random.wrap_key_data(jnp.asarray(x), impl=saved.about["keys"][name])
         if (x.shape, x.dtype) != (want.shape, want.dtype):
             raise ValueError(
                 f"{saved.path}: leaf {name} is {x.dtype}{list(x.shape)}, the run wants "

@@ -17,6 +17,7 @@ from jddl import assembly, catalog
 from jddl import spec as specs
 from jddl.clipping import clip_by_global_norm
 from jddl.collectives._api import schedule
+from jddl.guard import POLICIES, skip_nonfinite
 from jddl.mesh import Mesh, Own, parse_mesh, size
 from jddl.mesh import P as PartitionSpec
 from jddl.records import Cluster, Model, Runtime, Strategy, Task
@@ -179,6 +180,14 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     strategy = assembly.data_parallel(
         task, model := make("model"), mesh, make("aggregator"), optimizer, config.all_reduce
     )
+    if config.on_nonfinite not in POLICIES:
+        raise ValueError(
+            f"on_nonfinite is one of {', '.join(POLICIES)}, not {config.on_nonfinite!r}"
+        )
+    if config.on_nonfinite == "skip":
+        strategy = skip_nonfinite(strategy)
+    if config.save_every < 0 or config.keep_last < 1 or config.step_timeout < 0:
+        raise ValueError("save_every and step_timeout are not negative, keep_last is at least 1")
     return Experiment(config, mesh, runtime, task, model, strategy, cluster)
 
 

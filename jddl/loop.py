@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jddl import accounting, assembly
+from jddl import accounting, assembly, checkpoints
+from jddl.checkpoints import Keeper
 from jddl.experiment import (
     Experiment,
     abstract_inputs,
@@ -21,12 +22,14 @@ from jddl.experiment import (
     step_shapes,
     validate,
 )
+from jddl.guard import nonfinite
 from jddl.mesh import Own
 from jddl.network._price import step_seconds
 from jddl.records import Context
-from jddl.runs import Writer
+from jddl.runs import Writer, check_free
 from jddl.runtimes._devices import ensure_devices
 from jddl.trees import as_key, step_key
+from jddl.watchdog import Watchdog
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -44,45 +47,62 @@ def train(
     workdir: str | Path | None = None,
     allow_import: tuple[str, ...] = (),
     progress: Progress | None = None,
+    resume_from: str | Path | None = None,
 ) -> Result:
-    """Train what a config describes.
+    """Train what a config describes; go on where an unfinished run in `workdir` was saved last.
 
     Args:
       config: a path, a mapping or a ConfigDict.
       workdir: the run's folder; None writes nothing.
       allow_import: packages from which dotted names may be imported.
       progress: called with each logged row.
+      resume_from: another run's folder: start from its last checkpoint, whatever its mesh. A
+        worker's own leaves then follow the rule that their method states, or are refused.
 
     Raises:
-      ValueError: a wrong config, too few devices, a workdir that holds another run.
+      ValueError: a wrong config, too few devices, a workdir that holds another run, a loss that is
+        not finite (with the step and the leaf).
     """
     experiment = validate(config, allow_import)
     config = experiment.config
     ensure_devices(experiment.runtime.devices(experiment.mesh))
-    writer = Writer(workdir, dict(config))
     strategy, mesh, task = experiment.strategy, experiment.mesh, experiment.task
-    spmd, put = experiment.runtime.spmd, experiment.runtime.put
+    put = experiment.runtime.put
+    saved = _last_checkpoint(workdir, dict(config), resume_from)
+    own = saved is not None and resume_from is None
+    state, first = _start(experiment, saved)  # whatever it refuses, no folder has been made yet
+    writer = Writer(workdir, dict(config), saved.about["metrics_bytes"] if own and saved else 0)
 
-    params, stats = experiment.model.init(jax.random.key(config.seed))
     layout = strategy.layout(device_state(experiment))
-    state = jax.jit(spmd(strategy.init, mesh, (P(), P()), layout))(params, stats)
     step, sums = jitted_step(experiment), jax.tree.structure(step_shapes(experiment)[1])
-
     plan = {"steps": config.steps, "batch_size": config.batch_size}
-    started = last = time.perf_counter()
-    for number in range(1, config.steps + 1):
-        batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
-        state, local = step(state, batch, step_key(config.seed, number))
-        if number % config.log_every == 0 or number == config.steps:
-            row = {"step": number, **_means(local, sums)}
-            now = time.perf_counter()
-            writer.metric(row)
-            writer.timing({"step": number, "seconds": now - started, "since_last": now - last})
-            last = now
-            if progress:
-                progress({**row, **plan, "seconds": now - started})
-            if not np.isfinite(row["loss"]):
-                raise ValueError(f"the loss is {row['loss']} at step {number}: training stopped")
+    before = saved.about["seconds"] if own and saved else 0.0
+    started = last = time.perf_counter() - before
+    watch = Watchdog(config.step_timeout, lambda: collectives_in_order(experiment))
+    with Keeper(writer.path, config.keep_last) as keeper, watch:
+        for number in range(first + 1, config.steps + 1):
+            batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
+            state, local = step(state, batch, step_key(config.seed, number))
+            if config.step_timeout:
+                jax.block_until_ready(local)
+                watch.alive(number + 1)
+            if number % config.log_every == 0 or number == config.steps:
+                row = {"step": number, **_means(local, sums)}
+                now = time.perf_counter()
+                writer.metric(row)
+                writer.timing({"step": number, "seconds": now - started, "since_last": now - last})
+                last = now
+                if progress:
+                    progress({**row, **plan, "seconds": now - started})
+                if not np.isfinite(row["loss"]) and config.on_nonfinite == "stop":
+                    raise ValueError(_blame(experiment, saved, number, keeper.last))
+            if config.save_every and number % config.save_every == 0 and nonfinite(state) is None:
+                about = {
+                    **checkpoints.record(state, layout, config.mesh),
+                    "metrics_bytes": writer.metrics_bytes,
+                    "seconds": time.perf_counter() - started,
+                }
+                keeper.save(number, checkpoints.leaves_of(state), about)
     wall = time.perf_counter() - started
 
     params, stats = strategy.params_of(state)
@@ -101,6 +121,61 @@ def train(
     }
     writer.summary(summary)
     return Result(summary, writer.metrics, params)
+
+
+def _last_checkpoint(workdir: Any, config: dict[str, Any], resume_from: Any) -> Any:
+    """The checkpoint to start from, or None. A workdir that holds another run raises."""
+    if workdir is not None:
+        check_free(Path(workdir), config)
+    if resume_from is None:
+        return None if workdir is None else checkpoints.load(workdir)
+    saved = checkpoints.load(resume_from)
+    if saved is None:
+        raise ValueError(f"{resume_from} holds no checkpoint: train it with save_every > 0")
+    if saved.step >= config["steps"]:
+        raise ValueError(
+            f"{resume_from} was saved after step {saved.step}: steps={config['steps']} leaves "
+            "nothing to train"
+        )
+    return saved
+
+
+def _start(experiment: Experiment, saved: Any) -> tuple[Any, int]:
+    """(whole state, steps done): from a checkpoint, or initialised."""
+    strategy, mesh, runtime = experiment.strategy, experiment.mesh, experiment.runtime
+    layout = strategy.layout(device_state(experiment))
+    if saved is not None:
+        state = checkpoints.restore(saved, abstract_inputs(experiment)[0], layout, mesh)
+        return runtime.put(state, mesh, layout), saved.step
+    params, stats = experiment.model.init(jax.random.key(experiment.config.seed))
+    return jax.jit(runtime.spmd(strategy.init, mesh, (P(), P()), layout))(params, stats), 0
+
+
+def _blame(experiment: Experiment, saved: Any, until: int, kept: int | None) -> str:
+    """Take the steps again, one by one, to say after which the state is not finite, and where."""
+    config, put = experiment.config, experiment.runtime.put
+    state, first = _start(experiment, saved)
+    step = jitted_step(experiment)
+    good = "no checkpoint is kept (save_every)"
+    if kept is not None:
+        good = f"the last good checkpoint is that of step {kept}"
+    for number in range(first + 1, until + 1):
+        batch = experiment.task.batch(number - 1, "train", config.seed)
+        batch = put(batch, experiment.mesh, experiment.strategy.batch)
+        state, _ = step(state, batch, step_key(config.seed, number))
+        if leaf := nonfinite(state):
+            return f"not finite after step {number}, first in {leaf}; training stopped; {good}"
+    return f"the loss is not finite at step {until}, the state is; training stopped; {good}"
+
+
+def collectives_in_order(experiment: Experiment) -> str:
+    """The step's collectives, one line each, in program order."""
+    operations = measured_step(experiment).operations
+    lines = [
+        f"  {i + 1}. {o.primitive} over {', '.join(o.axes)}: {o.operand_bytes} bytes, {o.calls} x"
+        for i, o in enumerate(operations)
+    ]
+    return "\n".join(["the step's collectives in order:", *(lines or ["  none"])])
 
 
 def jitted_step(experiment: Experiment) -> Any:

@@ -24,19 +24,30 @@ class Run(NamedTuple):
 
 
 class Writer:
-    """Writes a run's folder line by line; with workdir None it only remembers."""
+    """Writes a run's folder line by line; with workdir None it only remembers.
 
-    def __init__(self, workdir: str | Path | None, config: dict[str, Any]) -> None:
+    keep: bytes of metrics.jsonl that a checkpoint vouches for; what was written after it goes.
+    """
+
+    def __init__(self, workdir: str | Path | None, config: dict[str, Any], keep: int = 0) -> None:
         self.path = None if workdir is None else Path(workdir)
         self.metrics: list[dict[str, Any]] = []
         if self.path is None:
             return
         check_free(self.path, config)
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in ("metrics.jsonl", "timings.jsonl", "summary.json"):
-            (self.path / name).unlink(missing_ok=True)
+        kept = (self.path / "metrics.jsonl").read_bytes()[:keep] if keep else b""
+        self.metrics = [json.loads(line) for line in kept.splitlines()]
+        write_bytes(self.path / "metrics.jsonl", kept)
+        if not keep:
+            (self.path / "timings.jsonl").unlink(missing_ok=True)
         write_json(self.path / "config.json", config)
         write_json(self.path / "environment.json", environment())
+
+    @property
+    def metrics_bytes(self) -> int:
+        """How long metrics.jsonl is now."""
+        return 0 if self.path is None else (self.path / "metrics.jsonl").stat().st_size
 
     def metric(self, row: dict[str, Any]) -> None:
         """Append a deterministic row to metrics.jsonl."""
@@ -103,8 +114,13 @@ def read_run(path: str | Path) -> Run:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a reader sees the old file or the whole new one."""
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file whole or not at all."""
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+    part.write_bytes(content)
     os.replace(part, path)
 
 

@@ -14,7 +14,12 @@ from jddl.cli._flags import new_flags, parse_with_config
 def run(argv: list[str]) -> int:
     """`jddl train --config=FILE [--config.FIELD=VALUE ...] --workdir=DIR`."""
     values = new_flags("train", __doc__)
-    flags.DEFINE_string("workdir", None, "The run's folder (new or empty).", flag_values=values)
+    flags.DEFINE_string(
+        "workdir", None, "The run's folder; an unfinished run there goes on.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "resume_from", None, "Start from another run's last checkpoint.", flag_values=values
+    )
     config, allow, rest = parse_with_config(values, argv)
     if rest:
         raise ValueError(f"train takes no argument {rest[0]!r}; flags begin with --")
@@ -23,7 +28,7 @@ def run(argv: list[str]) -> int:
     from jddl.loop import train
 
     with Progress() as progress:
-        result = train(config, values.workdir, allow, progress)
+        result = train(config, values.workdir, allow, progress, values.resume_from)
     for name in sorted(result.summary):
         print(f"{name:22} {result.summary[name]}")
     print(f"run: {values.workdir}")
