@@ -70,7 +70,7 @@ def train(
     put = experiment.runtime.put
     saved = _last_checkpoint(workdir, dict(config), resume_from)
     own = saved is not None and resume_from is None
-    state, first = _start(experiment, saved)  # whatever it refuses, no folder has been made yet
+    state, first = start(experiment, saved)  # whatever it refuses, no folder has been made yet
     writer = Writer(workdir, dict(config), saved.about["metrics_bytes"] if own and saved else 0)
 
     layout = strategy.layout(device_state(experiment))
@@ -87,7 +87,7 @@ def train(
                 jax.block_until_ready(local)
                 watch.alive(number + 1)
             if number % config.log_every == 0 or number == config.steps:
-                row = {"step": number, **_means(local, sums)}
+                row = {"step": number, **means(local, sums)}
                 now = time.perf_counter()
                 writer.metric(row)
                 writer.timing({"step": number, "seconds": now - started, "since_last": now - last})
@@ -140,7 +140,7 @@ def _last_checkpoint(workdir: Any, config: dict[str, Any], resume_from: Any) -> 
     return saved
 
 
-def _start(experiment: Experiment, saved: Any) -> tuple[Any, int]:
+def start(experiment: Experiment, saved: Any) -> tuple[Any, int]:
     """(whole state, steps done): from a checkpoint, or initialised."""
     strategy, mesh, runtime = experiment.strategy, experiment.mesh, experiment.runtime
     layout = strategy.layout(device_state(experiment))
@@ -154,7 +154,7 @@ def _start(experiment: Experiment, saved: Any) -> tuple[Any, int]:
 def _blame(experiment: Experiment, saved: Any, until: int, kept: int | None) -> str:
     """Take the steps again, one by one, to say after which the state is not finite, and where."""
     config, put = experiment.config, experiment.runtime.put
-    state, first = _start(experiment, saved)
+    state, first = start(experiment, saved)
     step = jitted_step(experiment)
     good = "no checkpoint is kept (save_every)"
     if kept is not None:
@@ -182,7 +182,7 @@ def jitted_step(experiment: Experiment) -> Any:
     """The training step on whole arrays: (state, batch, raw key) -> (state, f32[workers, sums]).
 
     The local sums of a worker come back as one vector, since every array that is handed over on
-    every device costs host time. `_means` takes them apart.
+    every device costs host time. `means` takes them apart.
     """
     strategy = experiment.strategy
     layout = strategy.layout(device_state(experiment))
@@ -247,7 +247,7 @@ def _batches(experiment: Experiment, split: str) -> Iterator[Any]:
         yield experiment.task.batch(index, split, experiment.config.seed)
 
 
-def _means(packed: Any, structure: Any) -> dict[str, float]:
+def means(packed: Any, structure: Any) -> dict[str, float]:
     """Means of a step's local sums: add the sums and the weights of all workers, then divide.
 
     Args:

@@ -19,9 +19,18 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_multi_string(
         "add", [], "FIELD=VALUE;VALUE;...: more cells, outside the product.", flag_values=values
     )
+    flags.DEFINE_multi_string(
+        "tune", [], "FIELD.ARGUMENT:VALUE,VALUE,...: each variant at its best on validation.",
+        flag_values=values,
+    )  # fmt: skip
+    flags.DEFINE_bool(
+        "first_difference", False, "Name the step and leaf at which two runs part.",
+        flag_values=values,
+    )  # fmt: skip
     flags.DEFINE_list("seeds", [], "For example 0,1,2: intervals over seeds.", flag_values=values)
     flags.DEFINE_string("workdir", None, "Folder of the sweep's runs.", flag_values=values)
     flags.DEFINE_bool("json", False, "Print the rows as JSON.", flag_values=values)
+    argv = [a.replace("--first-difference", "--first_difference") for a in argv]
     if not any(a.startswith(("--config", "--flagfile", "-h", "--help")) for a in argv):
         return _finished(values, argv)
     config, allow, rest = parse_with_config(values, argv)
@@ -34,12 +43,24 @@ def run(argv: list[str]) -> int:
     from jddl.cli.train import Progress
     from jddl.report import page, tables
     from jddl.studies.compare import parse_sweeps, product, singly, sweep
+    from jddl.studies.tune import parse_grid, tune
 
     seeds = [int(s) for s in values.seeds] or [config.seed]
     changes = [*product(parse_sweeps(values.sweep)), *singly(parse_sweeps(values.add))]
-    cells = sweep(config, changes, seeds, values.workdir, allow, Progress)
-    rows = [tables.row(c.label, c.runs, c.reason) for c in cells]
-    text_or_json(values, rows, tables.render(rows))
+    grids = [parse_grid(text) for text in values.tune]
+    warnings = []
+    if grids:
+        tuned = tune(config, changes, grids, seeds, values.workdir, allow, Progress)
+        cells = [t.cell for t in tuned]
+        warnings = [t.warning for t in tuned if t.warning]
+        rows = [tables.row(t.cell.label, t.cell.runs, t.cell.reason) for t in tuned]
+        for row, found in zip(rows, tuned, strict=True):
+            row["variant"] += f" [{found.chosen}]" if found.chosen else ""
+    else:
+        cells = sweep(config, changes, seeds, values.workdir, allow, Progress)
+        rows = [tables.row(c.label, c.runs, c.reason) for c in cells]
+    tables.add_differences(rows, [c.runs for c in cells])
+    text_or_json(values, rows, "\n".join([tables.render(rows), *warnings]))
     labelled = [(c.label, r) for c in cells for r in c.runs[:1]]
     if labelled and not values.json:
         target = Path(values.workdir) / "report.html"
@@ -56,6 +77,33 @@ def _finished(values: Any, argv: list[str]) -> int:
     from jddl.report import tables
     from jddl.runs import read_run
 
+    if values.first_difference:
+        return _part(values, folders)
     rows = [tables.row(Path(f).name, [read_run(f)]) for f in folders]
     text_or_json(values, rows, tables.render(rows))
+    return 0
+
+
+def _part(values: Any, folders: list[str]) -> int:
+    if len(folders) != 2:
+        raise ValueError(f"--first-difference compares two runs, not {len(folders)}")
+    from jddl.studies.first_difference import first_difference
+
+    found = first_difference(folders[0], folders[1])
+    lines = [f"{field}: {a!r} | {b!r}" for field, (a, b) in found.config.items()]
+    lines.append(
+        "recorded metrics are equal" if found.row is None
+        else f"recorded metrics part at step {found.row}"
+    )  # fmt: skip
+    for folder, same in zip(folders, found.reproduced, strict=True):
+        if not same:
+            lines.append(f"{folder}: trained again here it gives other metrics than recorded")
+    if found.step is None:
+        lines.append(f"no difference in {found.steps} steps, leaf by leaf ({found.compared})")
+    else:
+        lines.append(
+            f"first difference: step {found.step}, leaf {found.leaf}, at most {found.size:.3g} "
+            f"({found.compared} compared bit for bit)"
+        )
+    text_or_json(values, found._asdict(), "\n".join(lines))
     return 0

@@ -78,15 +78,19 @@ def sweep(
         if isinstance(reason, str):
             cells.append(Cell(label, (), reason))
             continue
-        runs = []
+        runs, reason = [], ""
         for seed in seeds:
             seeded = complete({**dict(cell), "seed": seed})
             name = f"{label}, seed={seed}" if len(seeds) > 1 else label
             folder = Path(workdir) / _slug(name)
-            runs.append(
-                _finished(folder, seeded) or _train(seeded, folder, name, allow_import, progress)
-            )
-        cells.append(Cell(label, tuple(runs)))
+            try:
+                run = _finished(folder, seeded)
+                runs.append(run or _train(seeded, folder, name, allow_import, progress))
+            except ValueError as error:  # it diverged: the other cells go on
+                if "not finite" not in str(error):
+                    raise
+                reason = f"seed {seed}: {error}"
+        cells.append(Cell(label, () if reason else tuple(runs), reason))
     return cells
 
 

@@ -69,10 +69,10 @@ def test_natural_leaves_load_under_another_mesh_and_memories_keep_their_mean(tmp
     jddl.train(BASE, tmp_path / "four")
     saved = checkpoints.load(tmp_path / "four")
     two = jddl.validate(BASE | {"mesh": "data=2"})
-    from jddl.loop import _start
+    from jddl.loop import start
     from jddl.trees import leaf_names
 
-    state, step = _start(two, saved)
+    state, step = start(two, saved)
     found = dict(zip(leaf_names(state), jax.tree.leaves(state), strict=True))
     assert step == 12
     for name, leaf in found.items():
