@@ -42,9 +42,7 @@ def machine() -> dict[str, Any]:
         "platform": jax.default_backend(),
         "machine": platform.machine(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": os.cpu_count(),
         "load_average": [round(x, 2) for x in os.getloadavg()],
     }
 

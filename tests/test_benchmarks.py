@@ -142,6 +142,15 @@ def test_each_benchmark_runs_and_compares_its_values(name, tmp_path):
         assert row["interval"][0] <= row["value"] <= row["interval"][1]
 
 
+def test_a_wrong_value_ends_a_benchmark_before_it_is_timed(monkeypatch):
+    from benchmarks import executor
+
+    monkeypatch.setattr(executor, "ring", lambda x: 7 * x)
+    monkeypatch.setattr(executor, "answer", None)
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        executor.rows(quick=True)
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("holds", 0), ("FAILS", 1), ("not judged", 1)])
 def test_only_a_limit_that_holds_is_a_pass(verdict, code, monkeypatch, tmp_path):
     import benchmarks.startup
