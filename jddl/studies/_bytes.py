@@ -27,18 +27,19 @@ def bytes_three_ways(experiment: Experiment) -> list[tuple[str, bool, str]]:
         found.append(("HLO", accounting.measure_hlo(compiled_step(experiment)).sent_bytes))
     expected = closed_form(experiment)
     if expected is not None:
-        found.append(("closed form", expected))
+        found.append(("closed form", sum(expected.values())))
     return [
         (f"sent bytes, jaxpr = {name}", other == traced, f"jaxpr {traced}, {name} {other}")
         for name, other in found[1:]
     ]
 
 
-def closed_form(experiment: Experiment) -> float | None:
-    """Bytes that the busiest worker sends in one step, from the parts' own descriptions.
+def closed_form(experiment: Experiment) -> dict[str, float] | None:
+    """{JAX's primitive: bytes that the busiest worker sends with it in one step}, or None.
 
-    A dense or summed payload of M bytes over the schedule's messages (native: 2 (n-1)/n M), a
-    gathered one (n-1) M; the global weight, where it travels, is one more scalar.
+    From the parts' own descriptions: a dense or summed payload of M bytes takes the schedule's
+    messages (native: 2 (n-1)/n M), a gathered one (n-1) M; the global weight, where it travels, is
+    one more scalar, and so is the flag of `on_nonfinite='skip'` where workers hold their own state.
     """
     config, n = experiment.config, size(experiment.mesh)
     call = spec.parse_call(config.aggregator)
@@ -48,33 +49,45 @@ def closed_form(experiment: Experiment) -> float | None:
     vectors: dict[Any, int] = {}
     for leaf in jax.tree.leaves(params):
         vectors[leaf.dtype] = vectors.get(leaf.dtype, 0) + leaf.size
-    total = 0.0
+    reduced: list[tuple[int, int]] = []  # (elements, bytes each) of every summed vector
+    gathered = 0
     if _weight_travels(experiment):
-        total += _all_reduce(config.all_reduce, n, 1, 4)
+        reduced.append((1, 4))
     compressor = _compressor(call)
     if compressor is None:
-        return total + sum(
-            _all_reduce(config.all_reduce, n, d, t.itemsize) for t, d in vectors.items()
-        )
+        reduced += [(d, t.itemsize) for t, d in vectors.items()]
+    else:
+        for payload in _payloads(compressor, params, vectors):
+            if compressor.combine == "sum":
+                reduced.append((payload.size, payload.dtype.itemsize))
+            else:
+                gathered += payload.size * payload.dtype.itemsize
+    found = {"psum" if _native(config.all_reduce) else "ppermute": 0.0, "all_gather": 0.0}
+    for elements, width in reduced:
+        found[next(iter(found))] += _all_reduce(config.all_reduce, n, elements, width)
+    found["all_gather"] = float((n - 1) * gathered)
+    if config.on_nonfinite == "skip":
+        found["psum"] = found.get("psum", 0.0) + 2 * (n - 1) / n * 4
+    return {name: sent for name, sent in found.items() if sent}
+
+
+def _native(algorithm: str) -> bool:
+    return spec.parse_call(algorithm).name == "native"
+
+
+def _payloads(compressor: Compressor, params: Any, vectors: dict[Any, int]) -> list[Any]:
+    """Shapes of every array that a worker contributes."""
     pieces = (
         [jax.ShapeDtypeStruct((d,), t) for t, d in vectors.items()]
         if compressor.scope == "flat"
         else jax.tree.leaves(params)
     )
-    for piece in pieces:
-        payload = jax.eval_shape(
-            lambda x: compressor.compress(x, compressor.init(x), jax.random.key(0))[0], piece
-        )
-        for array in jax.tree.leaves(payload):
-            if compressor.combine == "sum":
-                total += _all_reduce(config.all_reduce, n, array.size, array.dtype.itemsize)
-            else:
-                total += (n - 1) * array.size * array.dtype.itemsize
-    return total
+    encode = lambda x: compressor.compress(x, compressor.init(x), jax.random.key(0))[0]  # noqa: E731
+    return [array for piece in pieces for array in jax.tree.leaves(jax.eval_shape(encode, piece))]
 
 
 def _all_reduce(algorithm: str, n: int, elements: int, width: int) -> float:
-    if spec.parse_call(algorithm).name == "native":
+    if _native(algorithm):
         return 2 * (n - 1) / n * elements * width
     made = schedule(algorithm, n)
     sent = np.zeros(n, int)
