@@ -52,6 +52,7 @@ def data_parallel(
     aggregator: Aggregator,
     optimizer: optax.GradientTransformation,
     all_reduce: str = "native",
+    accumulate: int = 1,
 ) -> Strategy:
     """Synchronous data parallelism: the batch is split over 'data', the state is replicated.
 
@@ -59,6 +60,7 @@ def data_parallel(
       mesh: must be {'data': n}.
       aggregator, optimizer: chained, so an aggregator may hold state of its own.
       all_reduce: carries the global weight where the task's weight differs between workers.
+      accumulate: micro-batches a worker adds up before the exchange; its rows must divide.
     """
     if tuple(mesh) != ("data",):
         raise ValueError(f"no layout uses the mesh axes {', '.join(mesh)}; there is: data")
@@ -71,18 +73,27 @@ def data_parallel(
         return TrainState(P(), Own(("data",)), layout_of(state.opt, ("data",)))
 
     def step(state: TrainState, batch: Any, key: Any) -> tuple[TrainState, Sums]:
-        ctx = Context(key=key, train=True, examples=_places(batch), data="data")
+        examples = _places(batch)
         constant: list[float | None] = []  # the weight, where the task gave a plain number
 
-        def loss_sum(params: Any) -> tuple[Any, Any]:
-            outputs, stats = forward(model, params, state.stats, batch["inputs"], ctx)
-            total, weight = task.loss(outputs, batch, ctx)
-            constant.append(weight if isinstance(weight, (int, float)) else None)
-            return total, (stats, {"loss": (total, weight), **task.metrics(outputs, batch, ctx)})
+        def gradient_sum(stats: Any, rows: Any, places: Any) -> tuple[Any, Any]:
+            ctx = Context(key=key, train=True, examples=places, data="data")
 
-        gradients, (stats, local) = jax.grad(loss_sum, has_aux=True)(state.params)
+            def loss_sum(params: Any) -> tuple[Any, Any]:
+                outputs, after = forward(model, params, stats, rows["inputs"], ctx)
+                total, weight = task.loss(outputs, rows, ctx)
+                constant.append(weight if isinstance(weight, (int, float)) else None)
+                return total, (after, {"loss": (total, weight), **task.metrics(outputs, rows, ctx)})
+
+            gradients, (after, local) = jax.grad(loss_sum, has_aux=True)(state.params)
+            return (gradients, jax.tree.map(jnp.asarray, local)), after
+
+        (gradients, local), stats = _added_up(
+            gradient_sum, state.stats, (batch, examples), accumulate
+        )
         chex.assert_trees_all_equal_shapes_and_dtypes(gradients, state.params)
-        factor = _n_over_global_weight(constant[-1], local["loss"][1], all_reduce)
+        known = None if constant[-1] is None else constant[-1] * accumulate
+        factor = _n_over_global_weight(known, local["loss"][1], all_reduce)
         gradients = jax.tree.map(lambda g: g * factor.astype(g.dtype), gradients)
         updates, opt = chain.update(gradients, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -97,6 +108,22 @@ def data_parallel(
         step=step,
         params_of=lambda state: (state.params, jax.tree.map(lambda s: s[0], state.stats)),
     )
+
+
+def _added_up(f: Any, stats: Any, rows: Any, parts: int) -> tuple[Any, Any]:
+    """f(stats, rows, places) -> (sums, stats) over `parts` micro-batches: all sums, last stats."""
+    if parts == 1:
+        return f(stats, *rows)  # type: ignore[no-any-return]
+    cut = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), rows)
+
+    def add(carry: Any, micro: Any) -> tuple[Any, None]:
+        total, stats = carry
+        sums, stats = f(stats, *micro)
+        return (jax.tree.map(jnp.add, total, sums), stats), None
+
+    shapes = jax.eval_shape(f, stats, *jax.tree.map(lambda x: x[0], cut))[0]
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return lax.scan(add, (zeros, stats), cut)[0]
 
 
 def _places(batch: Any) -> Any:

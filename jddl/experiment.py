@@ -22,6 +22,7 @@ from jddl.mesh import Mesh, Own, parse_mesh, size
 from jddl.mesh import P as PartitionSpec
 from jddl.records import Cluster, Model, Runtime, Strategy, Task
 from jddl.runtimes.vmap import vmap
+from jddl.tasks._weights import padded
 from jddl.trees import as_key
 
 DEFAULTS: dict[str, Any] = {
@@ -35,6 +36,8 @@ DEFAULTS: dict[str, Any] = {
     "clip_norm": 0.0,
     "cluster": "cluster",
     "batch_size": 240,
+    "uneven_batch": "error",  # or "pad": where batch_size does not divide
+    "accumulate": 1,
     "steps": 100,
     "log_every": 10,
     "seed": 0,
@@ -147,13 +150,18 @@ def validate(config: Any, allow_import: tuple[str, ...] = ()) -> Experiment:
 def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     """The records that the config's spec strings name."""
     mesh = parse_mesh(config.mesh)
-    for field in ("batch_size", "steps", "log_every"):
+    for field in ("batch_size", "steps", "log_every", "accumulate"):
         if config[field] < 1:
             raise ValueError(f"{field} is at least 1, not {config[field]}")
-    if config.batch_size % size(mesh):
+    pieces = size(mesh) * config.accumulate
+    if config.uneven_batch not in ("error", "pad"):
+        raise ValueError(f"uneven_batch is one of error, pad, not {config.uneven_batch!r}")
+    if config.batch_size % pieces and config.uneven_batch == "error":
+        times = f" times accumulate={config.accumulate}" if config.accumulate > 1 else ""
         raise ValueError(
-            f"batch_size={config.batch_size} does not divide over the {size(mesh)} workers of "
-            f"mesh {config.mesh!r}; for example {_divisible(config.batch_size, size(mesh))} does"
+            f"batch_size={config.batch_size} does not divide over the {size(mesh)} workers of mesh "
+            f"{config.mesh!r}{times}; for example {_divisible(config.batch_size, pieces)} does, "
+            "and uneven_batch='pad' takes any"
         )
     given: dict[str, Any] = {
         "batch_size": config.batch_size,
@@ -170,6 +178,7 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
             raise ValueError(f"{field}: {error}") from error
 
     runtime, cluster, task = make("runtime"), make("cluster"), make("task")
+    task = padded(task, pieces) if config.uneven_batch == "pad" else task
     given |= {"inputs": task.inputs, "outputs": task.outputs}
     schedule(config.all_reduce, size(mesh)).prove()
     if config.clip_norm < 0:
@@ -178,7 +187,13 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     if config.clip_norm:
         optimizer = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
     strategy = assembly.data_parallel(
-        task, model := make("model"), mesh, make("aggregator"), optimizer, config.all_reduce
+        task,
+        model := make("model"),
+        mesh,
+        make("aggregator"),
+        optimizer,
+        config.all_reduce,
+        config.accumulate,
     )
     if config.on_nonfinite not in POLICIES:
         raise ValueError(

@@ -24,10 +24,12 @@ from jddl.experiment import (
 )
 from jddl.guard import nonfinite
 from jddl.mesh import Own
+from jddl.mesh import size as mesh_size
 from jddl.network._price import step_seconds
 from jddl.records import Context
 from jddl.runs import Writer, check_free
 from jddl.runtimes._devices import ensure_devices
+from jddl.tasks._weights import pad
 from jddl.trees import as_key, step_key
 from jddl.watchdog import Watchdog
 
@@ -206,14 +208,28 @@ def compiled_step(experiment: Experiment) -> Any:
 
 
 def evaluate(experiment: Experiment, params: Any, stats: Any) -> dict[str, float]:
-    """{'test_loss': ..., 'test_accuracy': ..., 'validation_...'} on one device."""
-    task, model = experiment.task, experiment.model
-    params, stats = jax.device_get((params, stats))
-    add_up = jax.jit(lambda batch: assembly.sums(task, model, params, stats, batch, Context()))
+    """{'test_loss': ..., 'test_accuracy': ..., 'validation_...'}, spread over the mesh.
+
+    Batches that do not divide are padded with rows that weigh 0, so every example counts once.
+    """
+    task, model, mesh = experiment.task, experiment.model, experiment.mesh
+    axes, runtime = experiment.strategy.axes, experiment.runtime
+    params, stats = runtime.put(jax.device_get((params, stats)), mesh, P())
+
+    def local(params: Any, stats: Any, batch: Any) -> Any:
+        found = assembly.sums(task, model, params, stats, batch, Context(data=axes[0]))
+        return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), found)
+
+    run = runtime.spmd(local, mesh, (P(), P(), experiment.strategy.batch), Own(axes))
+    add_up = jax.jit(run)
     found: dict[str, float] = {}
     for split in ("validation", "test"):
-        batches = _batches(experiment, split)
-        total = jax.tree.map(lambda *xs: sum(map(float, xs)), *[add_up(b) for b in batches])
+        totals = []
+        for batch in _batches(experiment, split):
+            rows = runtime.put(pad(batch, mesh_size(mesh)), mesh, experiment.strategy.batch)
+            sums = jax.device_get(add_up(params, stats, rows))
+            totals.append(jax.tree.map(lambda x: float(np.sum(x, dtype=np.float64)), sums))
+        total = jax.tree.map(lambda *xs: sum(xs), *totals)
         found |= {f"{split}_{name}": top / weight for name, (top, weight) in total.items()}
     return found
 

@@ -9,18 +9,19 @@ import numpy as np
 import optax
 
 from jddl.records import Context, Sums
+from jddl.tasks._weights import weighted
 
 
 def cross_entropy(outputs: Any, batch: Any, ctx: Context) -> tuple[Any, Any]:
-    """(sum of -log softmax(outputs)[label], number of examples)."""
+    """(weighted sum of -log softmax(outputs)[label], sum of weights)."""
     losses = optax.softmax_cross_entropy_with_integer_labels(outputs, batch["labels"])
-    return losses.sum(), float(losses.size)
+    return weighted(losses, batch)
 
 
 def accuracy(outputs: Any, batch: Any, ctx: Context) -> Sums:
-    """{'accuracy': (number right, number of examples)}."""
+    """{'accuracy': (weighted number right, sum of weights)}."""
     right = jnp.argmax(outputs, -1) == batch["labels"]
-    return {"accuracy": (right.sum().astype(jnp.float32), float(right.size))}
+    return {"accuracy": weighted(right.astype(jnp.float32), batch)}
 
 
 def shuffled(size: int, batch_size: int, step: int, seed: int) -> np.ndarray:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jddl.records import Context, Sums, Task
 from jddl.tasks._classify import shuffled
+from jddl.tasks._weights import weighted
 
 EXAMPLES = ("least_squares", "least_squares(dim=16, noise=0.0)")
 TRAIN, HELD_OUT = 4096, 512
@@ -38,7 +38,7 @@ def least_squares(batch_size: int, dim: int = 8, noise: float = 0.1) -> Task:
 
 def _half_square(outputs: Any, batch: Any, ctx: Context) -> tuple[Any, Any]:
     errors = outputs[:, 0] - batch["labels"]
-    return 0.5 * jnp.sum(errors**2), float(errors.size)
+    return weighted(0.5 * errors**2, batch)
 
 
 def _no_metrics(outputs: Any, batch: Any, ctx: Context) -> Sums:
