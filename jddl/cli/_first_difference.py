@@ -37,6 +37,7 @@ def lines(found: Any, folders: Sequence[str]) -> list[str]:
     when = f"after step {leaf.step}" if leaf.step else "as initialised"
     apart = "" if leaf.ulps is None else f", {leaf.ulps:,} ulps"
     others = f"; {leaf.others} more leaves differ" if leaf.others else ""
+    others = "; 1 more leaf differs" if leaf.others == 1 else others
     text.append(
         f"first difference: {when}, leaf {leaf.name}: {leaf.largest:.3g} at most{apart}{others} "
         f"({what}, bit for bit)"

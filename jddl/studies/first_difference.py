@@ -68,6 +68,9 @@ def first_difference(
 
     replays = [_Replay(e, r) for e, r in zip(experiments, recorded, strict=True)]
     compared = _comparable(*replays)
+    order = forward_names(experiments[0], *experiments[0].strategy.params_of(replays[0].state))
+    if compared == "state":
+        order = [".params" + name for name in order]
     steps = min(config.steps for config in configs)
     found = None
     for number in range(steps + 1):
@@ -75,8 +78,7 @@ def first_difference(
             replay.take(number)
         if found is None and compared != "nothing":
             trees = [r.state if compared == "state" else r.params() for r in replays]
-            prefix = ".params" if compared == "state" else ""
-            found = apart(number, trees[0], trees[1], [prefix + n for n in replays[0].names])
+            found = apart(number, trees[0], trees[1], order)
     return Difference(
         config={k: (v, second[k]) for k, v in first.items() if second[k] != v},
         recorded=next((row for row in rows if row), None),
@@ -96,7 +98,6 @@ class _Replay:
         self.state, _ = start(experiment, None)
         self.step = jitted_step(experiment)
         self.sums = jax.tree.structure(step_shapes(experiment)[1])
-        self.names = forward_names(experiment, *experiment.strategy.params_of(self.state))
 
     def take(self, number: int) -> None:
         """One step; its metrics are held against the recorded ones."""
