@@ -35,7 +35,7 @@ def lines(found: Any, folders: Sequence[str]) -> list[str]:
         return text
     leaf = found.leaf
     when = f"after step {leaf.step}" if leaf.step else "as initialised"
-    apart = "" if leaf.ulps is None else f", {leaf.ulps:,} ulps"
+    apart = "" if leaf.ulps is None else f", {leaf.ulps:,} ulp{'s' * (leaf.ulps != 1)}"
     others = f"; {leaf.others} more leaves differ" if leaf.others else ""
     others = "; 1 more leaf differs" if leaf.others == 1 else others
     text.append(

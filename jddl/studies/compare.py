@@ -127,7 +127,10 @@ def _raise_if_it_diverged(folder: Path, config: ConfigDict) -> None:
     lines = rows.read_text().splitlines()
     last = json.loads(lines[-1]) if lines and lines[-1].endswith("}") else {}
     if not math.isfinite(last.get("loss", 0.0)):
-        raise ValueError(f"the loss is not finite at step {last['step']}; training stopped")
+        raise ValueError(
+            f"the loss is not finite at step {last['step']}; training stopped; delete {folder} to "
+            "train it again"
+        )
 
 
 def label_of(changed: Mapping[str, str], allow_import: tuple[str, ...] = ()) -> str:
