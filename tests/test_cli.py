@@ -173,3 +173,10 @@ def test_a_damaged_run_is_named(tmp_path):
         (tmp_path / "metrics.jsonl").write_text(content)
         with pytest.raises(ValueError, match=words):
             read_run(tmp_path)
+
+
+def test_a_cell_stands_once(tmp_path):
+    argv = ["compare", QUICK[0], f"--workdir={tmp_path / 'w'}", "--sweep=all_reduce=ring;ring()"]
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2 and not (tmp_path / "w").exists()
