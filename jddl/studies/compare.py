@@ -65,7 +65,7 @@ def sweep(
     A cell whose setting has no effect (an all_reduce for gathered payloads) is kept with its
     reason; any other mistake raises before anything is trained.
     """
-    plans = []
+    plans: list[tuple[str, ConfigDict]] = []
     for changed in changes:
         cell = complete({**dict(config), **{k: _typed(k, v) for k, v in changed.items()}})
         label = ", ".join(f"{k}={_canonical(k, v, allow_import)}" for k, v in changed.items())
