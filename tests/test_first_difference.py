@@ -171,6 +171,10 @@ def test_the_command_line(late_runs, capsys, tmp_path):
         code, text = run(*args)
         assert code == 2 and words in text.err and text.err.count("\n") == 1
     a, b = folder(tmp_path / "a"), folder(tmp_path / "b")
+    (a / "metrics.jsonl").write_text('{"step": 1, "lo\n{"step": 2, "loss": 1.0}\n')
+    code, text = run(a, b)
+    assert code == 2 and "metrics.jsonl is damaged at line 1" in text.err
+    (a / "metrics.jsonl").write_text('{"step": 2, "lo')  # killed while it wrote
     found = json.loads(run(a, b, "--json")[1].out)
     assert found["leaf"] is None and found["replayed"] == [[0, None], [0, None]]
     lines = run(a, b)[1].out.splitlines()

@@ -261,8 +261,8 @@ def test_compare_tunes_from_the_command_line(tmp_path, capsys):
     )
     for wrong, words in (
         ([*args[:-1], "--tune=optimizer.learning_rate=1"], "write it as"),
-        ([*args[:-1], "--seeds=0,0"], "a seed stands twice"),
-        (["compare", str(tmp_path), "--tune=batch_size:1,2"], "--tune trains"),
+        ([*args[:-1], "--seeds=0,0"], "names one twice"),
+        (["compare", str(tmp_path), "--tune=batch_size:1,2"], "--tune needs --config"),
         ([*args, "--first-difference"], "leave --config out"),
     ):
         with pytest.raises(SystemExit) as done:

@@ -39,7 +39,7 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"with --config, compare takes no argument {rest[0]!r}")
     if not values.workdir:
         raise ValueError("say --workdir=DIR: where the runs go")
-    if not all(s.strip().isdigit() for s in values.seeds):
+    if not all(s.strip().isdecimal() for s in values.seeds):
         raise ValueError(f"--seeds is a list of numbers, not {','.join(values.seeds)!r}")
     if values.first_difference:
         raise ValueError("--first-difference compares two finished runs: leave --config out")
@@ -49,10 +49,12 @@ def run(argv: list[str]) -> int:
     from jddl.studies.compare import parse_sweeps, product, singly, sweep
     from jddl.studies.tune import tune
 
-    seeds = [int(s) for s in values.seeds] or [config.seed]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"--seeds={','.join(values.seeds)}: a seed stands twice")
     changes = [*product(parse_sweeps(values.sweep)), *singly(parse_sweeps(values.add))]
+    if any("seed" in change for change in changes):
+        raise ValueError("seed is not swept: say --seeds=0,1,2")
+    if len({int(s) for s in values.seeds}) < len(values.seeds):
+        raise ValueError(f"--seeds={','.join(values.seeds)} names one twice")
+    seeds = [int(s) for s in values.seeds] or [config.seed]
     grids, settings = parse_grids(values.tune), (seeds, values.workdir, allow, Progress)
     tuned = tune(config, changes, grids, *settings) if grids else []
     cells = [t.cell for t in tuned] if grids else sweep(config, changes, *settings)
@@ -78,9 +80,9 @@ def _finished(values: Any, argv: list[str]) -> int:
     folders = parse(values, argv)
     if not folders:
         raise ValueError("say --config=FILE --sweep=... --workdir=DIR, or name finished runs")
-    for flag in ("sweep", "add", "tune", "seeds", "workdir"):
-        if values[flag].value:
-            raise ValueError(f"--{flag} trains: say --config=FILE, and name no finished runs")
+    unused = [f for f in ("sweep", "add", "tune", "seeds", "workdir") if values[f].value]
+    if unused:
+        raise ValueError(f"--{unused[0]} needs --config=FILE: finished runs are only shown")
     from jddl.report import tables
     from jddl.runs import read_run
 

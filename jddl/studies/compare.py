@@ -66,10 +66,13 @@ def sweep(
     A cell whose setting has no effect (an all_reduce for gathered payloads) is kept with its
     reason; any other mistake raises before anything is trained.
     """
-    plans = []
+    plans: list[tuple[str, ConfigDict]] = []
     for changed in changes:
         cell = complete({**dict(config), **{k: _typed(k, v) for k, v in changed.items()}})
-        plans.append((label_of(changed, allow_import), cell))
+        label = label_of(changed, allow_import)
+        if any(label == other for other, _ in plans):
+            raise ValueError(f"the cell {label!r} stands twice in the sweep")
+        plans.append((label, cell))
     checked = [(label, cell, _without_effect(cell, allow_import)) for label, cell in plans]
     needed = [e.runtime.devices(e.mesh) for _, _, e in checked if not isinstance(e, str)]
     ensure_devices(max(needed, default=1))  # the largest mesh first: devices are made once
@@ -119,13 +122,15 @@ def _finished(folder: Path, config: ConfigDict) -> Run | None:
 
 def _raise_if_it_diverged(folder: Path, config: ConfigDict) -> None:
     """A run that was stopped would be stopped again: its last row says where, at no cost."""
-    recorded, rows = folder / "config.json", folder / "metrics.jsonl"
-    if config.on_nonfinite != "stop" or not (recorded.is_file() and rows.is_file()):
+    if config.on_nonfinite != "stop":
         return
-    if json.loads(recorded.read_text()) != json.loads(json.dumps(dict(config))):
+    try:
+        recorded = json.loads((folder / "config.json").read_text())
+        last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    except (OSError, ValueError, IndexError):  # nothing there, or cut short: it is trained
+        return
+    if recorded != json.loads(json.dumps(dict(config))):
         return  # training there is refused with a word of its own
-    lines = rows.read_text().splitlines()
-    last = json.loads(lines[-1]) if lines and lines[-1].endswith("}") else {}
     if not math.isfinite(last.get("loss", 0.0)):
         raise ValueError(
             f"the loss is not finite at step {last['step']}; training stopped; delete {folder} to "

@@ -154,10 +154,15 @@ def _comparable(one: _Replay, two: _Replay) -> str:
 def _metrics(folder: Path) -> dict[int, dict[str, Any]]:
     """Recorded values by step; at the last step training and evaluation together."""
     path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
     found: dict[int, dict[str, Any]] = {}
-    for line in path.read_text().splitlines() if path.is_file() else []:
-        row = json.loads(line)
-        found.setdefault(row["step"], {}).update(row)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            found.setdefault(row["step"], {}).update(row)
+        except (ValueError, TypeError, KeyError):
+            if number < len(lines):  # the last line may be half: the run was killed
+                raise ValueError(f"{path} is damaged at line {number}") from None
     return found
 
 
