@@ -16,6 +16,10 @@ from jddl.trees import leaf_names
 POLICIES = ("stop", "skip")
 
 
+class NotFiniteError(ValueError):
+    """Training was stopped: the loss or the state is not finite."""
+
+
 def skip_nonfinite(strategy: Strategy) -> Strategy:
     """A step after which any leaf of the state is not finite on any worker changes nothing.
 

@@ -22,7 +22,7 @@ from jddl.experiment import (
     step_shapes,
     validate,
 )
-from jddl.guard import nonfinite
+from jddl.guard import NotFiniteError, nonfinite
 from jddl.mesh import Own
 from jddl.mesh import size as mesh_size
 from jddl.network._price import step_seconds
@@ -31,7 +31,7 @@ from jddl.runs import Writer, check_free
 from jddl.runtimes._devices import ensure_devices
 from jddl.tasks._weights import pad
 from jddl.trees import as_key, step_key
-from jddl.watchdog import Watchdog
+from jddl.watchdog import deadline
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -62,8 +62,9 @@ def train(
         worker's own leaves then follow the rule that their method states, or are refused.
 
     Raises:
-      ValueError: a wrong config, too few devices, a workdir that holds another run, a loss that is
-        not finite (with the step and the leaf).
+      ValueError: a wrong config, too few devices, a workdir that holds another run.
+      NotFiniteError: (a ValueError) with the step and the leaf, under on_nonfinite='stop'. Logged
+        losses are looked at, and the state when it is saved and at the end.
     """
     experiment = validate(config, allow_import)
     config = experiment.config
@@ -71,23 +72,26 @@ def train(
     strategy, mesh, task = experiment.strategy, experiment.mesh, experiment.task
     put = experiment.runtime.put
     saved = _last_checkpoint(workdir, dict(config), resume_from)
-    own = saved is not None and resume_from is None
+    here = saved.about if saved is not None and resume_from is None else {}  # this run's own past
     state, first = start(experiment, saved)  # whatever it refuses, no folder has been made yet
-    writer = Writer(workdir, dict(config), saved.about["metrics_bytes"] if own and saved else 0)
+    writer = Writer(workdir, dict(config), here.get("metrics_bytes", 0))
 
     layout = strategy.layout(device_state(experiment))
     step, sums = jitted_step(experiment), jax.tree.structure(step_shapes(experiment)[1])
     plan = {"steps": config.steps, "batch_size": config.batch_size}
-    before = saved.about["seconds"] if own and saved else 0.0
-    started = last = time.perf_counter() - before
-    watch = Watchdog(config.step_timeout, lambda: collectives_in_order(experiment))
-    with Keeper(writer.path, config.keep_last) as keeper, watch:
+    started = last = time.perf_counter() - here.get("seconds", 0.0)
+    stops = config.on_nonfinite == "stop"
+    collectives = ""
+    if config.step_timeout:  # compiled ahead, so that compiling does not count as hanging
+        step = step.lower(*abstract_inputs(experiment)).compile()
+        collectives = collectives_in_order(experiment)
+    with Keeper(writer.path, config.keep_last) as keeper:
         for number in range(first + 1, config.steps + 1):
-            batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
-            state, local = step(state, batch, step_key(config.seed, number))
-            if config.step_timeout:
-                jax.block_until_ready(local)
-                watch.alive(number + 1)
+            with deadline(config.step_timeout, number, collectives):
+                batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
+                state, local = step(state, batch, step_key(config.seed, number))
+                if config.step_timeout:
+                    jax.block_until_ready(local)
             if number % config.log_every == 0 or number == config.steps:
                 row = {"step": number, **means(local, sums)}
                 now = time.perf_counter()
@@ -96,9 +100,12 @@ def train(
                 last = now
                 if progress:
                     progress({**row, **plan, "seconds": now - started})
-                if not np.isfinite(row["loss"]) and config.on_nonfinite == "stop":
-                    raise ValueError(_blame(experiment, saved, number, keeper.last))
-            if config.save_every and number % config.save_every == 0 and nonfinite(state) is None:
+                if stops and not np.isfinite(row["loss"]):
+                    raise NotFiniteError(_blame(experiment, saved, number, keeper.last))
+            saves = config.save_every and number % config.save_every == 0
+            if stops and (saves or number == config.steps) and nonfinite(state):
+                raise NotFiniteError(_blame(experiment, saved, number, keeper.last))
+            if saves:
                 about = {
                     **checkpoints.record(state, layout, config.mesh),
                     "metrics_bytes": writer.metrics_bytes,

@@ -6,44 +6,32 @@ import faulthandler
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 EXIT_CODE = 3
 
 
-class Watchdog:
-    """Exits with code 3 when no step has finished for `limit` seconds (0: never).
+@contextmanager
+def deadline(limit: float, step: int, collectives: str) -> Iterator[None]:
+    """End the program with code 3 if the body has not ended after `limit` seconds (0: never).
 
-    It prints the step, every thread's stack, and what `describe()` says of the step's collectives.
+    It prints the step, every thread's stack, and this text on the step's collectives.
     """
+    if not limit:
+        yield
+        return
+    timer = threading.Timer(limit, _end, (limit, step, collectives))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
-    def __init__(self, limit: float, describe: Callable[[], str]) -> None:
-        self.limit, self.describe = limit, describe
-        self.step, self.beat, self.over = 0, threading.Event(), threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watchdog:
-        if self.limit:
-            self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.beat.set()
-
-    def alive(self, step: int) -> None:
-        """Say that the loop is about to do this step."""
-        self.step = step
-        self.beat.set()
-
-    def _watch(self) -> None:
-        self.beat.wait()  # the first step compiles: the clock starts after it
-        while not self.over.is_set():
-            self.beat.clear()
-            if not self.beat.wait(self.limit):
-                print(
-                    f"jddl: step {self.step} has not finished in {self.limit:g} s", file=sys.stderr
-                )
-                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-                print(self.describe(), file=sys.stderr, flush=True)
-                os._exit(EXIT_CODE)
+def _end(limit: float, step: int, collectives: str) -> None:
+    print(f"jddl: step {step} has not finished in {limit:g} s", file=sys.stderr)
+    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+    print(collectives, file=sys.stderr, flush=True)
+    os._exit(EXIT_CODE)

@@ -14,9 +14,17 @@ AxisMap = Callable[..., Callable[..., Any]]
 
 
 def mapped(
-    f: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any, axis_map: AxisMap
+    f: Callable[..., Any],
+    mesh: Mesh,
+    in_specs: Any,
+    out_specs: Any,
+    axis_map: AxisMap,
+    unmapped: bool = False,
 ) -> Any:
     """`spmd` by a mapping transform (vmap, pmap) over each mesh axis, the first outermost.
+
+    unmapped: replicated outputs are not mapped (`out_axes=None`), for a transform that takes one
+    device's value then; taking it from the stacked array would make XLA send it to all others.
 
     Every mapped argument is brought to the form [axis sizes..., local shape]; P() inputs stay
     unmapped, so branches on replicated counters stay branches.
@@ -37,11 +45,22 @@ def mapped(
         inner: Any = body
         for axis in reversed(axes):
             in_axes = [0, *(0 if axis in u else None for u in used)]
-            inner = axis_map(inner, in_axes=tuple(in_axes), axis_name=axis, axis_size=mesh[axis])
+            out_axes = jax.tree.map(
+                lambda x, axis=axis: None if unmapped and axis not in _axes_of(x) else 0,
+                out_specs,
+                is_leaf=is_layout,
+            )
+            inner = axis_map(
+                inner,
+                in_axes=tuple(in_axes),
+                out_axes=out_axes,
+                axis_name=axis,
+                axis_size=mesh[axis],
+            )
         out = inner(probe, *stacked)
         out_layouts = broadcast(out_specs, out)
         return jax.tree.map(
-            lambda layout, x: _merge(x, layout, mesh), out_layouts, out, is_leaf=is_layout
+            lambda layout, x: _merge(x, layout, mesh, unmapped), out_layouts, out, is_leaf=is_layout
         )
 
     return run
@@ -77,10 +96,11 @@ def _split(x: Any, layout: Layout, mesh: Mesh) -> Any:
     return jnp.transpose(jnp.reshape(x, shape), [positions[i] for i in order] + local)
 
 
-def _merge(x: Any, layout: Layout, mesh: Mesh) -> Any:
-    """[all axis sizes..., local shape] -> whole array; replicated axes take worker 0's value."""
+def _merge(x: Any, layout: Layout, mesh: Mesh, unmapped: bool) -> Any:
+    """[axis sizes..., local shape] -> whole array; replicated axes take worker 0's value."""
     used = _axes_of(layout)
-    x = x[tuple(slice(None) if axis in used else 0 for axis in mesh)]
+    if not unmapped:
+        x = x[tuple(slice(None) if axis in used else 0 for axis in mesh)]
     front = [axis for axis in mesh if axis in used]
     own = layout.axes if isinstance(layout, Own) else ()
     dims = layout.dims if isinstance(layout, Own) else layout

@@ -26,6 +26,6 @@ def pmap() -> Runtime:
             raise ValueError(
                 f"runtime 'pmap' runs one axis, not {', '.join(mesh)}: use 'shard_map' or 'vmap'"
             )
-        return mapped(f, mesh, in_specs, out_specs, axis_map=jax.pmap)
+        return mapped(f, mesh, in_specs, out_specs, axis_map=jax.pmap, unmapped=True)
 
     return Runtime(spmd=spmd, devices=lambda mesh: size(dict(mesh)), put=put_whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -9,9 +10,9 @@ import numpy as np
 
 from jddl import accounting, catalog, spec
 from jddl.collectives._api import schedule
-from jddl.experiment import Experiment, batch_shapes
+from jddl.experiment import Experiment, batch_shapes, device_state
 from jddl.loop import compiled_step, measured_step
-from jddl.mesh import size
+from jddl.mesh import Own, broadcast, is_layout, size
 from jddl.records import Compressor, Context
 
 
@@ -27,15 +28,15 @@ def bytes_three_ways(experiment: Experiment) -> list[tuple[str, bool, str]]:
         found.append(("HLO", accounting.measure_hlo(compiled_step(experiment)).sent_bytes))
     expected = closed_form(experiment)
     if expected is not None:
-        found.append(("closed form", sum(expected.values())))
+        found.append(("closed form", float(sum(expected.values()))))
     return [
         (f"sent bytes, jaxpr = {name}", other == traced, f"jaxpr {traced}, {name} {other}")
         for name, other in found[1:]
     ]
 
 
-def closed_form(experiment: Experiment) -> dict[str, float] | None:
-    """{JAX's primitive: bytes that the busiest worker sends with it in one step}, or None.
+def closed_form(experiment: Experiment) -> dict[str, Fraction] | None:
+    """{JAX's primitive: exact bytes that the busiest worker sends with it in one step}, or None.
 
     From the parts' own descriptions: a dense or summed payload of M bytes takes the schedule's
     messages (native: 2 (n-1)/n M), a gathered one (n-1) M; the global weight, where it travels, is
@@ -62,13 +63,20 @@ def closed_form(experiment: Experiment) -> dict[str, float] | None:
                 reduced.append((payload.size, payload.dtype.itemsize))
             else:
                 gathered += payload.size * payload.dtype.itemsize
-    found = {"psum" if _native(config.all_reduce) else "ppermute": 0.0, "all_gather": 0.0}
+    carrier = "psum" if _native(config.all_reduce) else "ppermute"
+    found = dict.fromkeys(("psum", "ppermute", "all_gather"), Fraction(0))
     for elements, width in reduced:
-        found[next(iter(found))] += _all_reduce(config.all_reduce, n, elements, width)
-    found["all_gather"] = float((n - 1) * gathered)
-    if config.on_nonfinite == "skip":
-        found["psum"] = found.get("psum", 0.0) + 2 * (n - 1) / n * 4
+        found[carrier] += _all_reduce(config.all_reduce, n, elements, width)
+    found["all_gather"] += (n - 1) * gathered
+    if config.on_nonfinite == "skip" and _has_own_state(experiment):
+        found["psum"] += _all_reduce("native", n, 1, 4)
     return {name: sent for name, sent in found.items() if sent}
+
+
+def _has_own_state(experiment: Experiment) -> bool:
+    state = device_state(experiment)
+    layouts = broadcast(experiment.strategy.layout(state), state)
+    return any(isinstance(x, Own) for x in jax.tree.leaves(layouts, is_leaf=is_layout))
 
 
 def _native(algorithm: str) -> bool:
@@ -86,14 +94,14 @@ def _payloads(compressor: Compressor, params: Any, vectors: dict[Any, int]) -> l
     return [array for piece in pieces for array in jax.tree.leaves(jax.eval_shape(encode, piece))]
 
 
-def _all_reduce(algorithm: str, n: int, elements: int, width: int) -> float:
+def _all_reduce(algorithm: str, n: int, elements: int, width: int) -> Fraction:
     if _native(algorithm):
-        return 2 * (n - 1) / n * elements * width
+        return Fraction(2 * (n - 1) * elements * width, n)
     made = schedule(algorithm, n)
     sent = np.zeros(n, int)
     for message in made.messages:
         sent[message.src] += len(message.chunks)
-    return float(sent.max()) * -(-elements // made.chunks) * width
+    return Fraction(int(sent.max()) * -(-elements // made.chunks) * width)
 
 
 def _compressor(call: spec.Spec) -> Compressor | None:
@@ -116,6 +124,6 @@ def _weight_travels(experiment: Experiment) -> bool:
         return ()
 
     batch = batch_shapes(experiment, size(experiment.mesh))
-    rows = len(jax.tree.leaves(batch)[0].shape) and jax.tree.leaves(batch)[0].shape[0]
-    jax.eval_shape(look, jax.ShapeDtypeStruct((rows, experiment.task.outputs), "float32"), batch)
+    outputs = (jax.tree.leaves(batch)[0].shape[0], experiment.task.outputs)
+    jax.eval_shape(look, jax.ShapeDtypeStruct(outputs, "float32"), batch)
     return travels[0]

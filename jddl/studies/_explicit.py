@@ -1,7 +1,7 @@
 """Training on one device with an explicit Python list of workers: what `verify` compares with.
 
-Nothing of assembly, runtimes, collectives or the exchange is used here: only the task, the model,
-the optimiser and, for lossy methods, the aggregator's form on lists.
+No step, runtime, collective or exchange of jddl is used here: only the task, the model and its
+forward pass, the optimiser and, for lossy methods, the aggregator's form on lists.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jddl import assembly
 from jddl.experiment import Experiment
 from jddl.records import Context, OnLists
 from jddl.trees import as_key, step_key
@@ -88,7 +89,7 @@ def local_gradient(experiment: Experiment) -> Any:
         ctx = Context(key=key, train=True, examples=examples)
 
         def loss_sum(params: Any) -> Any:
-            x, after = forward(model, params, stats, rows["inputs"], ctx)
+            x, after = assembly.forward(model, params, stats, rows["inputs"], ctx)
             total, weight = task.loss(x, rows, ctx)
             return total, (jnp.asarray(weight), after)
 
@@ -114,15 +115,6 @@ def by_lists(rule: OnLists, params: Any, workers: int) -> Agree:
         return agreed[0]
 
     return agree
-
-
-def forward(model: Any, params: Any, stats: Any, x: Any, ctx: Context) -> Any:
-    """The model's parts one after the other."""
-    x, stats, _ = model.embed(params["shared"], stats, x, ctx.within("embed"))
-    for index, block in enumerate(params["blocks"]):
-        x, stats, _ = model.block(block, stats, x, ctx.within(f"block {index}"))
-    x, stats, _ = model.head(params["shared"], stats, x, ctx.within("head"))
-    return x, stats
 
 
 def _pieces(batch: Any, workers: int, wrong: Wrong) -> list[tuple[Any, Any]]:

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from jddl import catalog, spec
 from jddl.experiment import DEFAULTS, SPEC_FIELDS, complete, validate
+from jddl.guard import NotFiniteError
 from jddl.loop import train
 from jddl.runs import Run, read_run
 from jddl.runtimes._devices import ensure_devices
@@ -89,9 +90,7 @@ def sweep(
             try:
                 run = _finished(folder, seeded)
                 runs.append(run or _train(seeded, folder, name, allow_import, progress))
-            except ValueError as error:  # it diverged: the other cells go on
-                if "not finite" not in str(error):
-                    raise
+            except NotFiniteError as error:  # it diverged: the other cells go on
                 reason = f"seed {seed}: {error}"
                 break
         cells.append(Cell(label, () if reason else tuple(runs), reason))
@@ -132,7 +131,7 @@ def _raise_if_it_diverged(folder: Path, config: ConfigDict) -> None:
     if recorded != json.loads(json.dumps(dict(config))):
         return  # training there is refused with a word of its own
     if not math.isfinite(last.get("loss", 0.0)):
-        raise ValueError(
+        raise NotFiniteError(
             f"the loss is not finite at step {last['step']}; training stopped; delete {folder} to "
             "train it again"
         )

@@ -45,7 +45,7 @@ def traffic_table(experiment: Experiment) -> list[dict[str, Any]]:
         name, opcode = row["operation"], OPCODES.get(row["operation"], row["operation"])
         first = name not in [r["operation"] for r in rows]
         hlo = compiled.get(opcode, 0) if compiled is not None and first else None
-        formula = expected.get(name, 0.0) if expected is not None and first else None
+        formula = float(expected.get(name, 0)) if expected is not None and first else None
         same = all(x is None or x == totals[name] for x in (hlo, formula))
         rows.append(
             {

@@ -12,6 +12,7 @@ import pytest
 
 import jddl
 from jddl import checkpoints
+from jddl.guard import NotFiniteError
 
 HERE = Path(__file__).parent
 BASE = {
@@ -158,13 +159,26 @@ def test_not_finite_is_skipped_alike_on_all_workers(aggregator, tmp_path, monkey
         np.testing.assert_array_equal(x, y)  # step 5 changed nothing
 
 
-def test_a_step_that_hangs_ends_with_stacks_and_collectives(tmp_path):
-    config = BASE | {"task": "hanging.hanging", "step_timeout": 2.0, "save_every": 0}
+def test_not_finite_after_the_last_step_is_no_success(tmp_path):
+    """The only loss, taken before the update, is finite; the parameters after it are not."""
+    config = BASE | {"optimizer": "sgd(learning_rate=3e38)", "steps": 1, "save_every": 0}
+    config |= {"aggregator": "mean"}
+    with pytest.raises(NotFiniteError, match=r"after step 1, first in .*\['.*'\]"):
+        jddl.train(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "summary.json").exists()
+    skipped = jddl.train(config | {"on_nonfinite": "skip"})
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(skipped.params))
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_step_that_hangs_ends_with_stacks_and_collectives(step):
+    task = f"hanging.hanging(step={step})"
+    config = BASE | {"task": task, "step_timeout": 2.0, "save_every": 0}
     code = f"import jddl; jddl.train({config!r}, allow_import=('hanging',))"
     path = os.pathsep.join([str(HERE), *(p for p in sys.path if p)])
     done = run_python("-c", code, PYTHONPATH=path)
     assert done.returncode == 3
-    assert "step 4 has not finished in 2 s" in done.stderr
+    assert f"step {step} has not finished in 2 s" in done.stderr
     assert "hanging.py" in done.stderr and "Thread" in done.stderr  # where it hangs
     assert "collectives in order" in done.stderr and "all_gather" in done.stderr
 

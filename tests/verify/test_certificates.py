@@ -61,6 +61,7 @@ def test_the_rule_of_judging():
     assert judge(0, 1e-16) == "summation order"
     assert judge(1e-7, 1e-9) == "BUG"  # shrunk 100 times only
     assert judge(1e-3, 1e-3) == "BUG"
+    assert judge(1.0, 1e-6) == "BUG"  # shrunk 1e6 times, yet not equal in float64
     assert judge(0, float("nan")) == "BUG"
 
 

@@ -1,7 +1,7 @@
 """Each planted bug must come out as BUG, with the leaf it begins in and its likely cause."""
 
 import pytest
-from bugs import BASE, BUGS, MOMENTUM
+from bugs import BUGS
 
 from jddl.studies.verify import verify
 
@@ -29,5 +29,5 @@ def test_without_a_bug_there_is_none():
 
 
 def test_there_are_at_least_twenty():
-    print(f"planted bugs: {len(BUGS)}")
-    assert len(BUGS) >= 20 and BASE["runtime"] == "vmap" and "momentum" in MOMENTUM
+    causes = {words for _, _, words, _ in BUGS.values()}
+    assert len(BUGS) >= 20 and len(causes) >= 10
