@@ -85,7 +85,7 @@ def local_gradient(experiment: Experiment) -> Any:
     task, model = experiment.task, experiment.model
 
     def gradient(params: Any, stats: Any, rows: Any, key: Any, examples: Any) -> Any:
-        ctx = Context(key=key, train=True, examples=examples)
+        ctx = Context(key=key, train=True, examples=examples, weights=rows.get("weight"))
 
         def loss_sum(params: Any) -> Any:
             x, after = forward(model, params, stats, rows["inputs"], ctx)
@@ -118,11 +118,15 @@ def by_lists(rule: OnLists, params: Any, workers: int) -> Agree:
 
 def forward(model: Any, params: Any, stats: Any, x: Any, ctx: Context) -> Any:
     """The model's parts one after the other."""
-    x, stats, _ = model.embed(params["shared"], stats, x, ctx.within("embed"))
+    shared, blocks = stats.get("shared", {}), list(stats.get("blocks", ()))
+    x, shared, _ = model.embed(params["shared"], shared, x, ctx.within("embed"))
     for index, block in enumerate(params["blocks"]):
-        x, stats, _ = model.block(block, stats, x, ctx.within(f"block {index}"))
-    x, stats, _ = model.head(params["shared"], stats, x, ctx.within("head"))
-    return x, stats
+        own = blocks[index] if blocks else {}
+        x, own, _ = model.block(block, own, x, ctx.within(f"block {index}"))
+        if blocks:
+            blocks[index] = own
+    x, shared, _ = model.head(params["shared"], shared, x, ctx.within("head"))
+    return x, {"shared": shared, "blocks": tuple(blocks)} if stats else {}
 
 
 def _pieces(batch: Any, workers: int, wrong: Wrong) -> list[tuple[Any, Any]]:
