@@ -139,7 +139,7 @@ PROPERTIES = {
     "compressors/identity": (identity, ("return leaf, state", "return 2 * leaf, state")),
     "compressors/topk": (topk, ("jnp.abs(flat)", "flat")),
     "compressors/int8": (int8, ("else 0.5", "else 0.0")),
-    "aggregators/mean": (mean, ("x / n", "x")),
+    "aggregators/mean": (mean, ("mean_over(updates, axis, all_reduce)", "updates")),
     "aggregators/compressed": (compressed, ("restore(means)", "updates")),
     "aggregators/error_feedback": (error_feedback, ("x - own", "0 * own")),
 }
