@@ -19,13 +19,11 @@ NORMS = ("none", "batch", "group")
 
 
 class _Convolution(nnx.Module):
-    def __init__(
-        self, inputs: int, outputs: int, norm: str, groups: int, rngs: nnx.Rngs
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, norm: str, groups: int, rngs: nnx.Rngs) -> None:
         # batch normalisation subtracts the mean: a bias before it would have no gradient
         bias = norm != "batch"
         self.convolution = nnx.Conv(inputs, outputs, (3, 3), use_bias=bias, rngs=rngs)
-        self.norm = None
+        self.norm: Any = None
         if norm == "batch":
             self.norm = nnx.data(BatchNorm(outputs, rngs))
         elif norm == "group":

@@ -12,7 +12,15 @@ import optax
 from ml_collections import ConfigDict
 
 from jddl import catalog
-from jddl.experiment import DEFAULTS, SPEC_FIELDS, Experiment, build, complete, device_state, load_config
+from jddl.experiment import (
+    DEFAULTS,
+    SPEC_FIELDS,
+    Experiment,
+    build,
+    complete,
+    device_state,
+    load_config,
+)
 from jddl.mesh import size
 from jddl.runtimes._devices import ensure_devices
 from jddl.studies import _causes, _explicit, _on_mesh
@@ -115,9 +123,11 @@ def _check_comparable(experiment: Experiment, lossy: bool) -> None:
     """Batch statistics over all workers exist in neither reference where these are cut up."""
     if not jax.tree.leaves(device_state(experiment).stats):
         return
-    cut = "accumulate > 1: each micro-batch has its own statistics" if (
-        experiment.config.accumulate > 1
-    ) else "a lossy exchange: its explicit workers compute one by one"
+    cut = (
+        "accumulate > 1: each micro-batch has its own statistics"
+        if (experiment.config.accumulate > 1)
+        else "a lossy exchange: its explicit workers compute one by one"
+    )
     if experiment.config.accumulate > 1 or lossy:
         raise ValueError(
             f"a model with running statistics has no one-device reference under {cut}; verify it "
