@@ -11,6 +11,7 @@ from jax import lax
 
 from jddl import accounting
 from jddl.collectives._api import all_reduce
+from jddl.collectives._bits import moved
 from jddl.collectives._execute import Axis
 from jddl.records import Compressor
 from jddl.trees import ravel
@@ -82,7 +83,8 @@ def _summed_mean(
 def _gathered_mean(compressor: Compressor, payload: Any, like: Any, axis: Axis) -> Any:
     """All-gather the payloads and add the decoded ones in rank order (bit-identical replicas)."""
     with accounting.exchange():
-        everyone = jax.tree.map(lambda p: lax.all_gather(accounting.payload(p), axis), payload)
+        gather = lambda p: moved(lambda bits: lax.all_gather(bits, axis), accounting.payload(p))  # noqa: E731
+        everyone = jax.tree.map(gather, payload)
     decode = lambda total, p: (total + compressor.decompress(p, like), None)  # noqa: E731
     wide = jnp.zeros(like.shape, jnp.promote_types(like.dtype, jnp.float32))
     return (lax.scan(decode, wide, everyone)[0] / lax.axis_size(axis)).astype(like.dtype)

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jddl.collectives._bits import moved
+
 _UNDER_VMAP: ContextVar[bool] = ContextVar("under_vmap", default=False)
 
 
@@ -31,13 +33,13 @@ def permute(x: Any, axis: str | tuple[str, ...], pairs: list[tuple[int, int]]) -
     """
     n = lax.axis_size(axis)
     if len(pairs) == n or not _UNDER_VMAP.get():
-        return lax.ppermute(x, axis, pairs)
+        return moved(lambda bits: lax.ppermute(bits, axis, pairs), x)
     sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
     spare = zip(
         (r for r in range(n) if r not in sources),
         (r for r in range(n) if r not in targets),
         strict=True,
     )
-    moved = lax.ppermute(x, axis, [*pairs, *spare])
+    sent = lax.ppermute(x, axis, [*pairs, *spare])
     wanted = np.isin(np.arange(n), targets)
-    return jnp.where(jnp.asarray(wanted)[lax.axis_index(axis)], moved, jnp.zeros_like(moved))
+    return jnp.where(jnp.asarray(wanted)[lax.axis_index(axis)], sent, jnp.zeros_like(sent))

@@ -72,6 +72,8 @@ def small_cnn(
         raise ValueError(f"small_cnn: groups divides channels={channels}, which {groups} does not")
     if norm != "group" and groups:
         raise ValueError(f"small_cnn: groups={groups} has no effect with norm={norm!r}")
+    if channels < 1 or layers < 0:
+        raise ValueError(f"channels is at least 1 and layers 0, not {channels} and {layers}")
     if len(inputs) != 3 or inputs[0] % 2 or inputs[1] % 2:
         raise ValueError(f"small_cnn wants images [even, even, channels], not inputs of {inputs}")
     height, width, depth = inputs
