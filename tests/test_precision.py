@@ -161,3 +161,20 @@ def test_the_default_step_holds_no_scale():
         lambda: experiment.strategy.init(*experiment.model.init(jax.random.key(0)))
     )
     assert not jax.tree.leaves((state.scale, state.stats))
+
+
+def test_statistics_and_scale_are_saved_and_resumed(tmp_path):
+    """Three steps, then three from their checkpoint on other workers: the run of six steps."""
+    config = {"model": "small_cnn(channels=2, layers=0, norm='batch')", "runtime": "vmap",
+              "mesh": "data=2", "batch_size": 8, "precision": "float16", "loss_scale": 256.0,
+              "loss_scale_period": 2, "steps": 6}  # fmt: skip
+    whole = jddl.train(config)
+    jddl.train(config | {"steps": 3, "save_every": 3}, tmp_path / "first")
+    same = jddl.train(config, tmp_path / "same", resume_from=tmp_path / "first")
+    other = config | {"mesh": "data=4"}
+    moved = jddl.train(other, tmp_path / "moved", resume_from=tmp_path / "first")
+    for a, b, c in zip(*(jax.tree.leaves(run.params) for run in (whole, same, moved))):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, atol=2e-3)
+    assert whole.history[-2]["loss_scale"] == same.history[-2]["loss_scale"] == 1024
+    assert whole.summary["test_loss"] == same.summary["test_loss"]

@@ -121,7 +121,8 @@ def exact_config(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Conf
 
 def _check_comparable(experiment: Experiment, lossy: bool) -> None:
     """Batch statistics over all workers exist in neither reference where these are cut up."""
-    if not jax.tree.leaves(device_state(experiment).stats):
+    _, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
+    if not jax.tree.leaves(stats):
         return
     cut = (
         "accumulate > 1: each micro-batch has its own statistics"
