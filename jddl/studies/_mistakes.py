@@ -157,7 +157,7 @@ def _clipped(norm: float) -> Agree:
     def agree(gradients: list[Any], weights: list[Any], step: int) -> Any:
         total, n = sum(weights), len(gradients)
         scaled = [jax.tree.map(lambda g: g * n / total, tree) for tree in gradients]
-        factors = [norm / jnp.maximum(norm, optax.global_norm(tree)) for tree in scaled]
+        factors = [norm / jnp.maximum(norm, optax.tree.norm(tree)) for tree in scaled]
         clipped = [
             jax.tree.map(lambda g, f=f: g * f, tree)
             for tree, f in zip(scaled, factors, strict=True)

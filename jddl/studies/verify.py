@@ -18,7 +18,6 @@ from jddl.experiment import (
     Experiment,
     build,
     complete,
-    device_state,
     load_config,
 )
 from jddl.mesh import size

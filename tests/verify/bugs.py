@@ -159,7 +159,7 @@ def _forget_memory(config):
 
     def update(g, state, params=None, **extra):
         out, after = right.update(g, state, params)
-        zeros = Local([jnp.zeros_like(x) for x in after.memory.value])
+        zeros = Local([jnp.zeros_like(x) for x in after.memory.value], after.memory.rule)
         return out, after._replace(memory=zeros)
 
     return optax.GradientTransformationExtraArgs(right.init, update)
