@@ -18,31 +18,53 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from jddl.collectives import _api
-from jddl.mesh import Mesh, Own, layout_of
+from jddl.mesh import Mesh, layout_of
+from jddl.precision import LossScaling, first_scale, next_scale, not_finite
 from jddl.records import Aggregator, Context, Model, Strategy, Sums, Task
 
 
 class TrainState(NamedTuple):
-    """The whole state of a run: parameters, running statistics, optimiser and aggregator."""
+    """The whole state of a run: parameters, running statistics, optimiser and aggregator.
+
+    scale: the loss scale of float16 (`precision.LossScale`), () elsewhere.
+    """
 
     params: Any
     stats: Any
     opt: Any
+    scale: Any
 
 
 def forward(model: Model, params: Any, stats: Any, inputs: Any, ctx: Context) -> tuple[Any, Any]:
     """(outputs, new stats) of the whole model on one worker's inputs."""
-    x, stats, _ = model.embed(params["shared"], stats, inputs, ctx.within("embed"))
+    shared, blocks = stats.get("shared", {}), []
+    x, shared, _ = model.embed(params["shared"], shared, inputs, ctx.within("embed"))
     for index, block in enumerate(params["blocks"]):
-        x, stats, _ = model.block(block, stats, x, ctx.within(f"block {index}"))
-    x, stats, _ = model.head(params["shared"], stats, x, ctx.within("head"))
-    return x, stats
+        own = stats["blocks"][index] if stats else {}
+        x, own, _ = model.block(block, own, x, ctx.within(f"block {index}"))
+        blocks.append(own)
+    x, shared, _ = model.head(params["shared"], shared, x, ctx.within("head"))
+    return x, {"shared": shared, "blocks": tuple(blocks)} if stats else {}
 
 
-def sums(task: Task, model: Model, params: Any, stats: Any, batch: Any, ctx: Context) -> Sums:
-    """{'loss': (sum, weight), ...the task's metrics}: what evaluation adds up."""
-    outputs, _ = forward(model, params, stats, batch["inputs"], ctx)
-    return {"loss": task.loss(outputs, batch, ctx), **task.metrics(outputs, batch, ctx)}
+def sums(
+    task: Task, model: Model, params: Any, stats: Any, batch: Any, ctx: Context
+) -> tuple[Sums, Any]:
+    """({'loss': (sum, weight), ...the task's metrics}, new stats) of one worker's rows.
+
+    Raises:
+      ValueError: the batch has weights, but a sum's weight is a plain number: padding would count.
+    """
+    ctx = ctx._replace(weights=batch.get("weight"))
+    outputs, stats = forward(model, params, stats, batch["inputs"], ctx)
+    found = {"loss": task.loss(outputs, batch, ctx), **task.metrics(outputs, batch, ctx)}
+    for name, (_, weight) in found.items():
+        if "weight" in batch and isinstance(weight, (int, float)):
+            raise ValueError(
+                f"the task's {name} has the plain weight {weight}, but the batch holds 'weight' "
+                "(padding weighs 0): return weighted sums and the sum of the weights"
+            )
+    return found, stats
 
 
 def data_parallel(
@@ -53,52 +75,68 @@ def data_parallel(
     optimizer: optax.GradientTransformation,
     all_reduce: str = "native",
     accumulate: int = 1,
+    scaling: LossScaling | None = None,
 ) -> Strategy:
     """Synchronous data parallelism: the batch is split over 'data', the state is replicated.
 
     Args:
       mesh: must be {'data': n}.
       aggregator, optimizer: chained, so an aggregator may hold state of its own.
-      all_reduce: carries the global weight where the task's weight differs between workers.
-      accumulate: micro-batches a worker adds up before the exchange; its rows must divide.
+      all_reduce: carries what the step itself sums: the global weight where the task's weight
+        differs between workers, statistics of batch normalisation, the flag of an overflow.
+      accumulate: micro-batches a worker adds up before the exchange; its rows must divide. All
+        but batch normalisation, which sees one micro-batch of all workers, equals the large batch.
+      scaling: of the loss, for float16. A step in which any worker's gradient overflows changes
+        nothing but the scale, on any worker.
     """
     if tuple(mesh) != ("data",):
         raise ValueError(f"no layout uses the mesh axes {', '.join(mesh)}; there is: data")
     chain = optax.chain(aggregator, optimizer)
 
     def init(params: Any, stats: Any) -> TrainState:
-        return TrainState(params, stats, chain.init(params))
+        return TrainState(params, stats, chain.init(params), first_scale(scaling))
 
     def layout(state: TrainState) -> Any:
-        return TrainState(P(), Own(("data",)), layout_of(state.opt, ("data",)))
+        return TrainState(P(), P(), layout_of(state.opt, ("data",)), P())
 
     def step(state: TrainState, batch: Any, key: Any) -> tuple[TrainState, Sums]:
-        examples = _places(batch)
         constant: list[float | None] = []  # the weight, where the task gave a plain number
 
         def gradient_sum(stats: Any, rows: Any, places: Any) -> tuple[Any, Any]:
-            ctx = Context(key=key, train=True, examples=places, data="data")
+            ctx = Context(key, True, places, all_reduce=all_reduce, data="data")
 
             def loss_sum(params: Any) -> tuple[Any, Any]:
-                outputs, after = forward(model, params, stats, rows["inputs"], ctx)
-                total, weight = task.loss(outputs, rows, ctx)
+                found, after = sums(task, model, params, stats, rows, ctx)
+                total, weight = found["loss"]
                 constant.append(weight if isinstance(weight, (int, float)) else None)
-                return total, (after, {"loss": (total, weight), **task.metrics(outputs, rows, ctx)})
+                return total, (jax.tree.map(lambda x: jnp.asarray(x, total.dtype), found), after)
 
-            gradients, (after, local) = jax.grad(loss_sum, has_aux=True)(state.params)
-            return (gradients, jax.tree.map(jnp.asarray, local)), after
+            total, pull_back, (local, after) = jax.vjp(loss_sum, state.params, has_aux=True)
+            if scaling is None:
+                (gradients,) = pull_back(jnp.ones_like(total))
+                return (gradients, local), after
+            # Half precision adds up a gradient of the scaled mean, not of the sum, which overflows
+            # where the mean does not; the master copies' precision then holds the sum.
+            weight = local["loss"][1]
+            seed = state.scale.scale.astype(total.dtype) / jnp.where(weight > 0, weight, 1)
+            (gradients,) = pull_back(seed)
+            return (jax.tree.map(lambda g: g / seed.astype(g.dtype), gradients), local), after
 
-        (gradients, local), stats = _added_up(
-            gradient_sum, state.stats, (batch, examples), accumulate
-        )
+        rows = (batch, _places(batch))
+        (gradients, local), stats = _added_up(gradient_sum, state.stats, rows, accumulate)
         chex.assert_trees_all_equal_shapes_and_dtypes(gradients, state.params)
         known = None if constant[-1] is None else constant[-1] * accumulate
         factor = _n_over_global_weight(known, local["loss"][1], all_reduce)
         gradients = jax.tree.map(lambda g: g * factor.astype(g.dtype), gradients)
         updates, opt = chain.update(gradients, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
-        local = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), local)
-        return TrainState(params, stats, opt), local
+        after = TrainState(params, stats, opt, state.scale)
+        if scaling is not None:
+            finite = _api.all_reduce(not_finite(gradients), "data", all_reduce) == 0
+            after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
+            after = after._replace(scale=next_scale(scaling, state.scale, finite))
+            local["loss_scale"] = (state.scale.scale, jnp.ones((), jnp.float32))
+        return after, local
 
     return Strategy(
         axes=("data",),
@@ -106,7 +144,7 @@ def data_parallel(
         layout=layout,
         batch=P("data"),
         step=step,
-        params_of=lambda state: (state.params, jax.tree.map(lambda s: s[0], state.stats)),
+        params_of=lambda state: (state.params, state.stats),
     )
 
 

@@ -31,9 +31,11 @@ def clip_by_global_norm(max_norm: float, specs: Any = None) -> optax.GradientTra
         leaves = jax.tree.leaves(updates)
         for leaf, spec in zip(leaves, _specs(specs, updates), strict=True):
             axes = _axes(spec)
-            squares[axes] = squares.get(axes, 0) + jnp.sum(jnp.square(leaf))
-        total = sum(_over(axes, value) for axes, value in squares.items())
-        factor = max_norm / jnp.maximum(jnp.sqrt(total), max_norm)
+            wide = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))  # 256^2 is no float16
+            squares[axes] = squares.get(axes, 0) + jnp.sum(jnp.square(wide))
+        norm = jnp.sqrt(sum(_over(axes, value) for axes, value in squares.items()))
+        norm = jnp.where(jnp.isfinite(norm), norm, jnp.nan)  # else an infinite norm would give 0
+        factor = max_norm / jnp.maximum(norm, max_norm)
         return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)

@@ -20,6 +20,7 @@ from jddl.collectives._api import schedule
 from jddl.guard import POLICIES, skip_nonfinite
 from jddl.mesh import Mesh, Own, parse_mesh, size
 from jddl.mesh import P as PartitionSpec
+from jddl.precision import PRECISIONS, LossScaling, in_precision
 from jddl.records import Cluster, Model, Runtime, Strategy, Task
 from jddl.runtimes.vmap import vmap
 from jddl.tasks._weights import padded
@@ -38,6 +39,9 @@ DEFAULTS: dict[str, Any] = {
     "batch_size": 240,
     "uneven_batch": "error",  # or "pad": where batch_size does not divide
     "accumulate": 1,
+    "precision": "float32",
+    "loss_scale": LossScaling().initial,  # the first one, for precision='float16'
+    "loss_scale_period": LossScaling().period,  # good steps after which it doubles
     "steps": 100,
     "log_every": 10,
     "seed": 0,
@@ -194,14 +198,18 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     optimizer = make("optimizer")
     if config.clip_norm:
         optimizer = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
+    model, scaling = make("model"), _loss_scaling(config)
+    if config.precision != "float32":
+        model = in_precision(model, config.precision)
     strategy = assembly.data_parallel(
         task,
-        model := make("model"),
+        model,
         mesh,
         make("aggregator"),
         optimizer,
         config.all_reduce,
         config.accumulate,
+        scaling,
     )
     if config.on_nonfinite not in POLICIES:
         raise ValueError(
@@ -212,6 +220,25 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     if config.save_every < 0 or config.keep_last < 1 or config.step_timeout < 0:
         raise ValueError("save_every and step_timeout are not negative, keep_last is at least 1")
     return Experiment(config, mesh, runtime, task, model, strategy, cluster)
+
+
+def _loss_scaling(config: ConfigDict) -> LossScaling | None:
+    if config.precision not in PRECISIONS:
+        raise ValueError(
+            f"precision is one of {', '.join(PRECISIONS)}, not {config.precision!r}; parameters "
+            "and optimiser stay float32 in each"
+        )
+    if config.loss_scale <= 0 or config.loss_scale_period < 1:
+        raise ValueError("loss_scale is above 0, loss_scale_period at least 1 step")
+    if config.precision == "float16":
+        return LossScaling(config.loss_scale, config.loss_scale_period)
+    for field in ("loss_scale", "loss_scale_period"):
+        if config[field] != DEFAULTS[field]:
+            raise ValueError(
+                f"{field}={config[field]} has no effect with precision={config.precision!r}: "
+                "float16 alone needs its loss scaled"
+            )
+    return None
 
 
 def step_shapes(experiment: Experiment) -> tuple[Any, Any]:

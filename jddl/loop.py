@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jddl import accounting, assembly, checkpoints
+from jddl import accounting, checkpoints
 from jddl.checkpoints import Keeper
+from jddl.evaluation import evaluate
 from jddl.experiment import (
     Experiment,
     abstract_inputs,
@@ -24,12 +25,9 @@ from jddl.experiment import (
 )
 from jddl.guard import NotFiniteError, nonfinite
 from jddl.mesh import Own
-from jddl.mesh import size as mesh_size
 from jddl.network._price import step_seconds
-from jddl.records import Context
 from jddl.runs import Writer, check_free
 from jddl.runtimes._devices import ensure_devices
-from jddl.tasks._weights import pad
 from jddl.trees import as_key, step_key
 from jddl.watchdog import deadline
 
@@ -214,33 +212,6 @@ def compiled_step(experiment: Experiment) -> Any:
     return jitted_step(experiment).lower(*abstract_inputs(experiment)).compile()
 
 
-def evaluate(experiment: Experiment, params: Any, stats: Any) -> dict[str, float]:
-    """{'test_loss': ..., 'test_accuracy': ..., 'validation_...'}, spread over the mesh.
-
-    Batches that do not divide are padded with rows that weigh 0, so every example counts once.
-    """
-    task, model, mesh = experiment.task, experiment.model, experiment.mesh
-    axes, runtime = experiment.strategy.axes, experiment.runtime
-    params, stats = runtime.put(jax.device_get((params, stats)), mesh, P())
-
-    def local(params: Any, stats: Any, batch: Any) -> Any:
-        found = assembly.sums(task, model, params, stats, batch, Context(data=axes[0]))
-        return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), found)
-
-    run = runtime.spmd(local, mesh, (P(), P(), experiment.strategy.batch), Own(axes))
-    add_up = jax.jit(run)
-    found: dict[str, float] = {}
-    for split in ("validation", "test"):
-        totals = []
-        for batch in _batches(experiment, split):
-            rows = runtime.put(pad(batch, mesh_size(mesh)), mesh, experiment.strategy.batch)
-            sums = jax.device_get(add_up(params, stats, rows))
-            totals.append(jax.tree.map(lambda x: float(np.sum(x, dtype=np.float64)), sums))
-        total = jax.tree.map(lambda *xs: sum(xs), *totals)
-        found |= {f"{split}_{name}": top / weight for name, (top, weight) in total.items()}
-    return found
-
-
 def traffic(experiment: Experiment) -> dict[str, Any]:
     """Bytes, rounds and modelled time of one step, read off its jaxpr."""
     measured = measured_step(experiment)
@@ -263,11 +234,6 @@ def measured_step(experiment: Experiment) -> accounting.Measurement:
         jax.eval_shape(lambda: jax.random.key(0)),
         axes=experiment.mesh,
     )
-
-
-def _batches(experiment: Experiment, split: str) -> Iterator[Any]:
-    for index in range(experiment.task.num_batches[split]):
-        yield experiment.task.batch(index, split, experiment.config.seed)
 
 
 def means(packed: Any, structure: Any) -> dict[str, float]:

@@ -29,11 +29,15 @@ class Context(NamedTuple):
     All axis names are None on one device, so one file serves plain and parallel layers.
     key: of this step, the same on all workers; examples: i32[b], the places of this worker's rows
     in the global batch. Noise is drawn from both, so it does not depend on the number of workers.
+    weights: [b], the batch's 'weight', None where all are 1; all_reduce: spec of the collective
+    that carries a model's own sums over `data`.
     """
 
     key: Key = None
     train: bool = False
     examples: Array = None
+    weights: Array = None
+    all_reduce: str = "native"
     data: str | None = None
     tensor: str | None = None
 
@@ -49,6 +53,8 @@ class Task(NamedTuple):
       examples; pure in its arguments, so that resuming and independence from the number of
       workers follow. Splits:
       'train' has a batch for every step; the others have `num_batches[split]`.
+      A batch may hold 'weight', one number an example (0 for padding); losses and metrics then
+      return weighted sums and the sum of the weights (`tasks._weights.weighted`).
     loss(outputs, batch, ctx) -> (sum, weight); a weight that is a plain number is the same on
       every worker and does not travel.
     metrics(outputs, batch, ctx) -> {name: (sum, weight)}
@@ -67,7 +73,9 @@ class Model(NamedTuple):
     """A network cut where pipelines may cut it: embed, stackable blocks, head.
 
     params = {'shared': tree, 'blocks': (tree, ...)}; `embed` and `head` read 'shared', so tied
-    embeddings need nothing special. `stats` has the same form and holds running statistics.
+    embeddings need nothing special. `stats` has the same form and holds running statistics, the
+    same on all workers; {} where there are none. `embed` and `head` get stats['shared'], a block
+    its own part.
     Each part: (params, stats, x, ctx) -> (x, stats, aux) with aux {name: (sum, weight)}.
     `dims(params)`: per leaf a PartitionSpec over role names ('tensor', 'expert').
     """

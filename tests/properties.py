@@ -266,7 +266,7 @@ PROPERTIES = {
     "compressors/identity": (identity, ("return leaf, state", "return 2 * leaf, state")),
     "compressors/topk": (topk, ("jnp.abs(flat)", "flat")),
     "compressors/int8": (int8, ("else 0.5", "else 0.0")),
-    "aggregators/mean": (mean, ("x / n", "x")),
+    "aggregators/mean": (mean, ("mean_over(updates, axis, all_reduce)", "updates")),
     "aggregators/compressed": (compressed, ("restore(means)", "updates")),
     "tasks/digits": (digits, ("/ 16.0", "/ 8.0")),
     "tasks/least_squares": (least_squares, ("0.5 * errors", "errors")),

@@ -10,10 +10,11 @@ PACKAGE = Path(jddl.__file__).parent
 LAYERS = [
     {"spec", "components", "catalog", "trees", "records", "mesh", "accounting", "network"},
     {"collectives", "compressors", "tasks"},
-    {"models", "aggregators", "clipping"},
+    {"models", "aggregators", "clipping", "precision"},
     {"assembly", "guard"},
     {"runtimes"},
     {"experiment", "runs", "checkpoints", "watchdog"},
+    {"evaluation"},
     {"loop"},
     {"studies", "report"},
     {"cli"},

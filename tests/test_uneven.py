@@ -7,7 +7,8 @@ import optax
 import pytest
 
 import jddl
-from jddl import catalog, loop
+from jddl import assembly, catalog
+from jddl.evaluation import evaluate
 from jddl.records import Context
 from jddl.tasks._weights import pad
 
@@ -112,8 +113,8 @@ def test_twenty_one_examples_are_evaluated_once_each(runtime):
         experiment = jddl.validate(config | {"batch_size": 8})
         small = experiment.task._replace(batch=lambda step, split, seed: few)
         params, stats = experiment.model.init(jax.random.key(0))
-        found.append(loop.evaluate(experiment._replace(task=small), params, stats))
-    logits = loop.assembly.forward(experiment.model, params, {}, few["inputs"], Context())[0]
+        found.append(evaluate(experiment._replace(task=small), params, stats))
+    logits = assembly.forward(experiment.model, params, {}, few["inputs"], Context())[0]
     right = (np.argmax(logits, -1) == few["labels"]).mean()
     for each in found:
         assert each["test_accuracy"] == right
@@ -127,3 +128,24 @@ def test_uneven_batches_are_an_error_by_default():
         jddl.validate(MODEL | {"mesh": "data=8", "batch_size": 100, "accumulate": 3})
     with pytest.raises(ValueError, match="error, pad"):
         jddl.validate(MODEL | {"uneven_batch": "drop"})
+
+
+def test_a_task_that_ignores_weights_is_an_error_where_rows_are_padded():
+    """Else copies of the first example would count as data."""
+    config = MODEL | {"mesh": "data=4", "batch_size": 8}
+    experiment = jddl.validate(config)
+
+    def deaf(outputs, batch, ctx):
+        return experiment.task.loss(outputs, {"labels": batch["labels"]}, ctx)
+
+    task = experiment.task._replace(loss=deaf)
+    params, stats = experiment.model.init(jax.random.key(0))
+    few = {k: v[:21] for k, v in task.batch(0, "test", 0).items()}
+    whole = {k: v[:20] for k, v in few.items()}
+    for rows in (whole, few):
+        one = experiment._replace(task=task._replace(batch=lambda *a, rows=rows: rows))
+        if rows is whole:
+            assert evaluate(one, params, stats)["test_loss"] > 0
+        else:
+            with pytest.raises(ValueError, match=r"loss has the plain weight 6.0.*padding"):
+                evaluate(one, params, stats)

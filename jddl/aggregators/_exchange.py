@@ -26,6 +26,14 @@ def check_all_reduce(compressor: Compressor, all_reduce_spec: str) -> None:
         )
 
 
+def mean_over(tree: Any, axis: Axis, via: str) -> Any:
+    """(1/n) sum_i x_i. float16 is divided first: its sum passes 65,504 where the mean does not."""
+    n = lax.axis_size(axis)
+    early = lambda x: x.dtype == jnp.float16  # noqa: E731
+    total = all_reduce(jax.tree.map(lambda x: x / n if early(x) else x, tree), axis, via)
+    return jax.tree.map(lambda x: x if early(x) else x / n, total)
+
+
 def units(compressor: Compressor, tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """The arrays that are compressed one by one (by scope), and the inverse."""
     if compressor.scope == "flat":
@@ -51,27 +59,35 @@ def exchange(
     like xs.
     """
     means, owns, new_states = [], [], []
-    n = lax.axis_size(axis)
     for index, (x, state) in enumerate(zip(xs, states, strict=True)):
         key = _key(compressor, seed, step, index, axis)
         payload, state = compressor.compress(x, state, key)
         owns.append(compressor.decompress(payload, x, key))
         if compressor.combine == "sum":
-            total = compressor.decompress(all_reduce(payload, axis, via), x, key)
+            means.append(_summed_mean(compressor, payload, x, key, axis, via))
         else:
-            total = _gathered_sum(compressor, payload, x, axis)
-        means.append(total / n)
+            means.append(_gathered_mean(compressor, payload, x, axis))
         new_states.append(state)
     return means, owns, new_states
 
 
-def _gathered_sum(compressor: Compressor, payload: Any, like: Any, axis: Axis) -> Any:
+def _summed_mean(
+    compressor: Compressor, payload: Any, like: Any, key: Any, axis: Axis, via: str
+) -> Any:
+    """Add the payloads, decode the sum; decoding is linear, so float16 may be divided first."""
+    if all(x.dtype == jnp.float16 for x in jax.tree.leaves(payload)):
+        return compressor.decompress(mean_over(payload, axis, via), like, key)
+    return compressor.decompress(all_reduce(payload, axis, via), like, key) / lax.axis_size(axis)
+
+
+def _gathered_mean(compressor: Compressor, payload: Any, like: Any, axis: Axis) -> Any:
     """All-gather the payloads and add the decoded ones in rank order (bit-identical replicas)."""
     with accounting.exchange():
         gather = lambda p: moved(lambda bits: lax.all_gather(bits, axis), accounting.payload(p))  # noqa: E731
         everyone = jax.tree.map(gather, payload)
     decode = lambda total, p: (total + compressor.decompress(p, like), None)  # noqa: E731
-    return lax.scan(decode, jnp.zeros_like(like), everyone)[0]
+    wide = jnp.zeros(like.shape, jnp.promote_types(like.dtype, jnp.float32))
+    return (lax.scan(decode, wide, everyone)[0] / lax.axis_size(axis)).astype(like.dtype)
 
 
 def _key(compressor: Compressor, seed: int, step: Any, index: int, axis: Axis) -> Any:

@@ -6,9 +6,8 @@ from typing import Any
 
 import jax
 import optax
-from jax import lax
 
-from jddl.collectives._api import all_reduce as reduce
+from jddl.aggregators._exchange import mean_over
 from jddl.records import Aggregator, OnLists
 
 EXAMPLES = ("mean",)
@@ -26,9 +25,7 @@ def mean(axis: str | tuple[str, ...] = "data", all_reduce: str = "native") -> Ag
         raise ValueError("axis names at least one mesh axis")
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
-        total = reduce(updates, axis, all_reduce)
-        n = lax.axis_size(axis)
-        return jax.tree.map(lambda x: x / n, total), state
+        return mean_over(updates, axis, all_reduce), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 

@@ -21,29 +21,45 @@ def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Mod
     params = {'shared': {'embed', 'head'}, 'blocks': (one tree a block)}. Each part is initialised
     from its own key, folded from the model's key and the part's name, so initial parameters do not
     depend on how the model is cut. Parts are built under `jax.eval_shape`, which needs no device.
+    What parts keep in `nnx.BatchStat` are the running statistics, a tree of the same form; {} where
+    there are none.
     """
     builds = {"embed": embed, "block": block, "head": head}
     templates = {
-        name: nnx.split(nnx.eval_shape(lambda build=build: build(nnx.Rngs(0))), nnx.Param)
+        name: nnx.split(
+            nnx.eval_shape(lambda build=build: build(nnx.Rngs(0))), nnx.Param, nnx.BatchStat
+        )
         for name, build in builds.items()
     }
 
     def init(key: Any) -> tuple[Any, Any]:
-        def make(name: str, label: str) -> Any:
+        def make(name: str, label: str) -> tuple[Any, Any]:
             module = builds[name](nnx.Rngs(fold_name(key, label)))
-            return nnx.to_pure_dict(nnx.state(module, nnx.Param))
+            return tuple(  # type: ignore[return-value]
+                nnx.to_pure_dict(nnx.state(module, kind)) for kind in (nnx.Param, nnx.BatchStat)
+            )
 
-        shared = {"embed": make("embed", "embed"), "head": make("head", "head")}
-        blocks = tuple(make("block", f"block{i}") for i in range(num_blocks))
-        return {"shared": shared, "blocks": blocks}, {}
+        ends = {"embed": make("embed", "embed"), "head": make("head", "head")}
+        blocks = [make("block", f"block{i}") for i in range(num_blocks)]
+        params, stats = (
+            {"shared": {k: v[i] for k, v in ends.items()}, "blocks": tuple(b[i] for b in blocks)}
+            for i in (0, 1)
+        )
+        return params, stats if jax.tree.leaves(stats) else {}
 
     def call(name: str) -> Callable[..., Any]:
-        graph, template = templates[name]
+        graph, *abstract = templates[name]
 
         def apply(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, dict[str, Any]]:
-            state = jax.tree.map(lambda leaf: leaf, template)  # a copy: the template stays abstract
-            nnx.replace_by_pure_dict(state, params if name == "block" else params[name])
-            return nnx.merge(graph, state)(x, ctx), stats, {}  # type: ignore[operator]
+            held = (params, stats)
+            if name != "block":
+                held = (params[name], stats[name] if stats else {})
+            module = nnx.merge(graph, *map(_filled, abstract, held))
+            x = module(x, ctx)  # type: ignore[operator]
+            if not stats:
+                return x, stats, {}
+            after = nnx.to_pure_dict(nnx.state(module, nnx.BatchStat))
+            return x, after if name == "block" else {**stats, name: after}, {}
 
         return apply
 
@@ -51,3 +67,9 @@ def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Mod
         return jax.tree.map(lambda _: P(), params)
 
     return Model(init, dims, call("embed"), call("block"), call("head"))
+
+
+def _filled(template: Any, values: Any) -> Any:
+    state = jax.tree.map(lambda leaf: leaf, template)  # a copy: the template stays abstract
+    nnx.replace_by_pure_dict(state, values)
+    return state

@@ -20,7 +20,7 @@ def bytes_three_ways(experiment: Experiment) -> list[tuple[str, bool, str]]:
     """(what, whether it equals the jaxpr's sent bytes, both numbers) of the HLO and a closed form.
 
     A way that does not apply is left out: a vmapped program holds no collective, and an aggregator
-    that nobody wrote a formula for has no closed form.
+    that nobody wrote a formula for has no closed form, nor has a model that communicates.
     """
     traced = measured_step(experiment).sent_bytes
     found = [("jaxpr", traced)]
@@ -40,19 +40,24 @@ def closed_form(experiment: Experiment) -> dict[str, Fraction] | None:
 
     From the parts' own descriptions: a dense or summed payload of M bytes takes the schedule's
     messages (native: 2 (n-1)/n M), a gathered one (n-1) M; the global weight, where it travels, is
-    one more scalar, and so is the flag of `on_nonfinite='skip'` where workers hold their own state.
+    one more scalar, and so is the flag of `on_nonfinite='skip'` where workers hold their own state,
+    and float16's flag of an overflow.
     """
     config, n = experiment.config, size(experiment.mesh)
     call = spec.parse_call(config.aggregator)
     if call.dotted or call.name not in ("mean", "compressed", "error_feedback"):
         return None
-    params = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0))[0])
+    params, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
+    if jax.tree.leaves(stats):
+        return None
     vectors: dict[Any, int] = {}
     for leaf in jax.tree.leaves(params):
         vectors[leaf.dtype] = vectors.get(leaf.dtype, 0) + leaf.size
     reduced: list[tuple[int, int]] = []  # (elements, bytes each) of every summed vector
     gathered = 0
     if _weight_travels(experiment):
+        reduced.append((1, 4))
+    if config.precision == "float16":
         reduced.append((1, 4))
     compressor = _compressor(call)
     if compressor is None:

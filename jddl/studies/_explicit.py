@@ -86,7 +86,7 @@ def local_gradient(experiment: Experiment) -> Any:
     task, model = experiment.task, experiment.model
 
     def gradient(params: Any, stats: Any, rows: Any, key: Any, examples: Any) -> Any:
-        ctx = Context(key=key, train=True, examples=examples)
+        ctx = Context(key=key, train=True, examples=examples, weights=rows.get("weight"))
 
         def loss_sum(params: Any) -> Any:
             x, after = assembly.forward(model, params, stats, rows["inputs"], ctx)

@@ -11,13 +11,21 @@ import optax
 from ml_collections import ConfigDict
 
 from jddl import catalog, spec
-from jddl.experiment import SPEC_FIELDS, Experiment, build, complete, load_config
+from jddl.experiment import (
+    DEFAULTS,
+    SPEC_FIELDS,
+    Experiment,
+    build,
+    complete,
+    load_config,
+)
 from jddl.mesh import size
 from jddl.runtimes._devices import ensure_devices
 from jddl.studies import _causes, _explicit, _on_mesh
 from jddl.studies._bytes import bytes_three_ways
 from jddl.trees import leaf_names
 
+PRECISION_FIELDS = ("precision", "loss_scale", "loss_scale_period")
 Verdict = Literal["exact", "summation order", "BUG"]
 Build = Callable[[ConfigDict], Experiment]
 SHRINKS = 1e5  # times that float64 makes a difference of summation order smaller, at least
@@ -61,9 +69,10 @@ def verify(
     with 'explicit workers': a Python list of workers and the aggregator's rule on lists. Both run
     in float32 and float64; a float32 difference is 'summation order' only if float64 shrinks it at
     least 1e5 times (or to below 1e-5 of one float32 rounding) and to 1e-9 of the leaf, else it is a
-    BUG. 'data': batches do not depend on the number of workers. 'replicas': every output that the
-    layout calls replicated is returned by each worker and compared bit for bit. 'bytes': sent bytes
-    from the jaxpr, from the compiled program and from a closed form.
+    BUG. Half precision is set to float32 for both, since its rounding shrinks in neither. 'data':
+    batches do not depend on the number of workers. 'replicas': every output that the layout calls
+    replicated is returned by each worker and compared bit for bit. 'bytes': sent bytes from the
+    jaxpr, from the compiled program and from a closed form.
 
     Args:
       config: a path, a mapping or a ConfigDict.
@@ -71,7 +80,8 @@ def verify(
       make: builds an experiment from a config; for steps that jddl did not assemble.
 
     Raises:
-      ValueError: a wrong config, too few devices, an aggregator without a form on lists.
+      ValueError: a wrong config, too few devices, an aggregator without a form on lists; a model
+        with running statistics under accumulation or a lossy exchange.
     """
     if isinstance(config, (str, bytes)) or hasattr(config, "__fspath__"):
         config, accepted = load_config(config)
@@ -80,14 +90,16 @@ def verify(
     make = make or (lambda c: build(c, allow_import))
     experiment = make(config)
     ensure_devices(experiment.runtime.devices(experiment.mesh))
-    lossless = exact_config(config, allow_import)
+    wide = complete(dict(config) | {f: DEFAULTS[f] for f in PRECISION_FIELDS})
+    lossless = exact_config(wide, allow_import)
     changed = [f for f in config if config[f] != lossless[f]]
     lossy = ", ".join(f"{f}={lossless[f]!r}" for f in changed)
 
+    _check_comparable(experiment, wide != lossless)
     rows = _data(config, experiment, make)
     rows += _against_one_device(lossless, steps, make, allow_import)
-    if lossy:
-        rows += _against_explicit_workers(config, experiment, steps, make, allow_import)
+    if wide != lossless:
+        rows += _against_explicit_workers(wide, make(wide), steps, make, allow_import)
     rows += _replicas(experiment, min(steps, 5))
     rows += [
         Row("bytes", name, "exact" if same else "BUG", cause=cause)
@@ -105,6 +117,21 @@ def exact_config(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Conf
         if plain != lossless:
             found[field] = lossless
     return found
+
+
+def _check_comparable(experiment: Experiment, lossy: bool) -> None:
+    """Batch statistics over all workers exist in neither reference where these are cut up."""
+    _, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
+    cut = ""
+    if experiment.config.accumulate > 1:
+        cut = "accumulate > 1: each micro-batch has its own statistics"
+    elif lossy:
+        cut = "a lossy exchange: its explicit workers compute one by one"
+    if cut and jax.tree.leaves(stats):
+        raise ValueError(
+            f"a model with running statistics has no one-device reference under {cut}; verify it "
+            "with accumulate=1 and aggregator='mean'"
+        )
 
 
 def judge(float32: float, float64: float) -> Verdict:

@@ -21,7 +21,8 @@ def cross_entropy(outputs: Any, batch: Any, ctx: Context) -> tuple[Any, Any]:
 def accuracy(outputs: Any, batch: Any, ctx: Context) -> Sums:
     """{'accuracy': (weighted number right, sum of weights)}."""
     right = jnp.argmax(outputs, -1) == batch["labels"]
-    return {"accuracy": weighted(right.astype(jnp.float32), batch)}
+    exact = jnp.promote_types(outputs.dtype, jnp.float32)  # half precision cannot count far
+    return {"accuracy": weighted(right.astype(exact), batch)}
 
 
 def shuffled(size: int, batch_size: int, step: int, seed: int) -> np.ndarray:

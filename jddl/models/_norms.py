@@ -1,0 +1,104 @@
+"""Normalisation layers: over the batch of all workers, and over groups of channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from jddl.collectives._api import copy_to, reduce_from
+from jddl.records import Context
+
+EPSILON = 1e-5
+
+
+class BatchNorm(nnx.Module):
+    """y = scale (x - m) / sqrt(v + 1e-5) + bias over the global batch, one m and v a channel.
+
+    m = (1/N) sum_i sum_x w x and v = (1/N) sum_i sum_x w (x - m)^2, i over the workers along
+    `ctx.data`, N the sum of all weights w (`ctx.weights`, 1 where there are none; an example weighs
+    the same at each of its positions). Since m is the mean of all workers, v holds the term between
+    replicas, sum_i n_i (m_i - m)^2 / N, beside the variances within them.
+
+    Running statistics follow with r <- momentum r + (1 - momentum) (m or v), v not corrected for
+    its bias; they are replicated and bit-identical, and normalise where `ctx.train` is False.
+
+    The gradient flows through m and v: both depend on every worker's x, and every worker's loss on
+    both, so a sum over the workers is summed over the workers again on the way back. A layer sends
+    two vectors of `channels` numbers in each direction (and N, where there are weights).
+
+    Args:
+      channels: length of the last dimension; all others are taken together.
+      momentum: share of the old running statistics that stays.
+
+    Reference: Ioffe and Szegedy, "Batch normalization", 2015.
+    """
+
+    def __init__(self, channels: int, rngs: nnx.Rngs, momentum: float = 0.9) -> None:
+        del rngs
+        self.scale = nnx.Param(jnp.ones(channels))
+        self.bias = nnx.Param(jnp.zeros(channels))
+        self.mean = nnx.BatchStat(jnp.zeros(channels))
+        self.var = nnx.BatchStat(jnp.ones(channels))
+        self.momentum = momentum
+
+    def __call__(self, x: Any, ctx: Context) -> Any:
+        """x[b, ..., channels] of any floating dtype; computed in the running statistics' dtype."""
+        wide = x.astype(self.mean[...].dtype)
+        if ctx.train:
+            mean, var = moments(wide, ctx)
+            self.mean[...] = self.momentum * self.mean[...] + (1 - self.momentum) * mean
+            self.var[...] = self.momentum * self.var[...] + (1 - self.momentum) * var
+        else:
+            mean, var = self.mean[...], self.var[...]
+        scale, bias = (p[...].astype(wide.dtype) for p in (self.scale, self.bias))
+        return (scale * (wide - mean) * lax.rsqrt(var + EPSILON) + bias).astype(x.dtype)
+
+
+def moments(x: Any, ctx: Context) -> tuple[Any, Any]:
+    """(mean, variance) of each channel over all examples of all workers, f[channels] each."""
+    weights, count = _weights(x, ctx)
+    mean = _sum(weights * x, ctx) / count
+    return mean, _sum(weights * jnp.square(x - mean), ctx) / count
+
+
+def _weights(x: Any, ctx: Context) -> tuple[Any, Any]:
+    """(weight of each value, their sum over all workers, which has no gradient)."""
+    places = x[..., 0].size
+    if ctx.weights is None:  # every worker has as many: nothing travels
+        return jnp.ones((), x.dtype), float(places * (lax.axis_size(ctx.data) if ctx.data else 1))
+    weights = ctx.weights.astype(x.dtype)
+    count = jnp.sum(weights) * (places // len(weights))
+    if ctx.data:
+        count = reduce_from(count, ctx.data, ctx.all_reduce)
+    tiny = jnp.finfo(x.dtype).tiny
+    return weights.reshape(-1, *[1] * (x.ndim - 1)), jnp.maximum(lax.stop_gradient(count), tiny)
+
+
+def _sum(x: Any, ctx: Context) -> Any:
+    """Sum over all dimensions but the last and over the workers; so is its cotangent."""
+    total = jnp.sum(x, axis=tuple(range(x.ndim - 1)))
+    if ctx.data is None:
+        return total
+    # reduce_from sums forward; every worker's loss uses the sum, so copy_to adds their cotangents
+    return copy_to(reduce_from(total, ctx.data, ctx.all_reduce), ctx.data, ctx.all_reduce)
+
+
+class GroupNorm(nnx.Module):
+    """Each example by itself over its positions and groups of neighbouring channels.
+
+    Nothing is shared between examples, so workers, padding and micro-batches change nothing.
+
+    Reference: Wu and He, "Group normalization", 2018.
+    """
+
+    def __init__(self, channels: int, groups: int, rngs: nnx.Rngs) -> None:
+        self.norm = nnx.GroupNorm(
+            channels, groups, epsilon=EPSILON, use_fast_variance=False, rngs=rngs
+        )
+
+    def __call__(self, x: Any, ctx: Context) -> Any:
+        """x[b, ..., channels]."""
+        return self.norm(x)
