@@ -288,7 +288,7 @@ def _build(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, .
     component, function = _open(shelf, spec, allow)
     try:
         record = function(**_built_arguments(component, spec, given, allow))
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # a component may be anybody's: name it, whatever it raised
         raise ValueError(f"{spec}: {error}") from error
     _check_record(shelf, spec, record)
     return record
@@ -305,6 +305,9 @@ def _built_arguments(
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     stated = _arguments(component, spec)
+    for name in ("batch_size", "n", "inputs", "outputs"):  # facts of the run, not choices
+        if name in stated and name in given and stated[name] != given[name]:
+            raise ValueError(f"{spec}: {name} is {given[name]} in this run; leave it out")
     for parameter in component.parameters:
         if parameter.name in stated:
             arguments[parameter.name] = _build_value(

@@ -172,6 +172,7 @@ def _optax_functions(shelf: str) -> dict[str, Path]:
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
         and (wanted is None or wanted in [a.arg for a in node.args.args])
+        and node.name != "lbfgs"  # its update wants the loss as a function
     }
 
 

@@ -142,6 +142,9 @@ def validate(config: Any, allow_import: tuple[str, ...] = ()) -> Experiment:
     experiment = build(complete(config), allow_import)
     try:
         step_shapes(experiment)
+    except (TypeError, ArithmeticError, AttributeError, IndexError) as error:
+        short = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"a step of this config cannot be traced: {short}") from error
     except NameError as error:  # JAX's word for an axis that the mesh lacks
         raise ValueError(f"{error}; the mesh has: {', '.join(experiment.mesh)}") from error
     return experiment
@@ -153,6 +156,8 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     for field in ("batch_size", "steps", "log_every", "accumulate"):
         if config[field] < 1:
             raise ValueError(f"{field} is at least 1, not {config[field]}")
+    if not 0 <= config.seed < 1 << 32:
+        raise ValueError(f"seed is from 0 to 2**32 - 1, not {config.seed}")
     pieces = size(mesh) * config.accumulate
     if config.uneven_batch not in ("error", "pad"):
         raise ValueError(f"uneven_batch is one of error, pad, not {config.uneven_batch!r}")
@@ -180,7 +185,10 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     runtime, cluster, task = make("runtime"), make("cluster"), make("task")
     task = padded(task, pieces) if config.uneven_batch == "pad" else task
     given |= {"inputs": task.inputs, "outputs": task.outputs}
-    schedule(config.all_reduce, size(mesh)).prove()
+    try:
+        schedule(config.all_reduce, size(mesh)).prove()
+    except ValueError as error:
+        raise ValueError(f"all_reduce: {error}") from error
     if config.clip_norm < 0:
         raise ValueError(f"clip_norm is a norm, or 0 for no clipping, not {config.clip_norm}")
     optimizer = make("optimizer")

@@ -49,8 +49,8 @@ def parse_mesh(text: str) -> Mesh:
     mesh: Mesh = {}
     for part in text.split(","):
         name, equals, size = (w.strip() for w in part.partition("="))
-        if not equals or not size.isdigit() or int(size) < 1 or not name.isidentifier():
-            raise ValueError(f"mesh {text!r}: write it as 'data=8' or 'data=4,tensor=2'")
+        if not equals or not size.isdecimal() or int(size) < 1 or not name.isidentifier():
+            raise ValueError(f"mesh {text!r}: write it as 'data=8'")
         if name in mesh:
             raise ValueError(f"mesh {text!r}: the axis {name!r} stands twice")
         if name not in ROLES:

@@ -80,8 +80,8 @@ def check_free(path: Path, config: dict[str, Any]) -> None:
     if not path.is_dir() or not any(path.iterdir()):
         return
     try:
-        before = json.loads((path / "config.json").read_text())
-    except (OSError, json.JSONDecodeError):
+        before = _object(path / "config.json")
+    except ValueError:
         raise ValueError(f"workdir {path} is not empty and holds no run: choose another") from None
     changed = [k for k in config if before.get(k) != config[k]]
     if changed:
@@ -103,13 +103,25 @@ def read_run(path: str | Path) -> Run:
         raise ValueError(f"{path} holds no run (no config.json)")
     if not (folder / "summary.json").is_file():
         raise ValueError(f"{path} holds an unfinished run (no summary.json)")
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return Run(
-        folder,
-        json.loads((folder / "config.json").read_text()),
-        json.loads((folder / "summary.json").read_text()),
-        [json.loads(line) for line in lines],
-    )
+    try:
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / 'metrics.jsonl'} is damaged: {error}") from None
+    summary = _object(folder / "summary.json", ("final_loss", "steps", "sent_bytes", "seed"))
+    return Run(folder, _object(folder / "config.json"), summary, rows)
+
+
+def _object(path: Path, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A JSON object with at least these keys."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    missing = [k for k in keys if k not in found]
+    if not isinstance(found, dict) or missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing) or 'an object'}")
+    return found
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -7,10 +7,13 @@ property fails; the mutant replaces `old` by `new` in the component's source.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.datasets import load_digits
 
 import jddl
 from jddl.collectives._execute import execute
 from jddl.mesh import Own
+from jddl.mesh import P as Spec
+from jddl.records import Context
 from jddl.runtimes.vmap import vmap
 
 RNG = np.random.default_rng(0)
@@ -128,6 +131,130 @@ def error_feedback(factory):
     np.testing.assert_allclose(np.sum(updates, 0) / 40, g[0], atol=0.25)
 
 
+def digits(factory):
+    """Every image of scikit-learn's set is in one split, scaled to [0, 1]."""
+    task = factory(batch_size=1257)
+    batches = [task.batch(0, split, 0) for split in ("train", "validation", "test")]
+    ours = np.concatenate([b["inputs"].reshape(-1, 64) for b in batches])
+    labels = np.concatenate([b["labels"] for b in batches])
+    data = load_digits()
+    both = [
+        np.column_stack([x, y])[np.lexsort(np.column_stack([x, y]).T)]
+        for x, y in ((ours, labels), (data.data / 16, data.target))
+    ]
+    np.testing.assert_array_equal(*both)
+
+
+def least_squares(factory):
+    """Without noise a least-squares solution has loss 0; an error of 2 costs 2 an example."""
+    task = factory(batch_size=64, dim=3, noise=0.0)
+    batch = task.batch(0, "train", 0)
+    design = np.column_stack([batch["inputs"], np.ones(64)])
+    solution = np.linalg.lstsq(design, batch["labels"], rcond=None)[0]
+    outputs = design @ solution
+    assert task.loss(outputs[:, None], batch, Context())[0] < 1e-6
+    total, weight = task.loss(outputs[:, None] + 2, batch, Context())
+    np.testing.assert_allclose(total / weight, 2, atol=1e-3)
+
+
+def _outputs(model, change, x):
+    params, stats = model.init(jax.random.key(0))
+    params = change(jax.tree.map(np.asarray, params))
+    ctx = Context()
+    x, *_ = model.embed(params["shared"], stats, x, ctx)
+    for block in params["blocks"]:
+        x, *_ = model.block(block, stats, x, ctx)
+    return np.asarray(model.head(params["shared"], stats, x, ctx)[0]), params
+
+
+def mlp(factory):
+    """Affine maps with max(0, .) between them, none after the last."""
+    x = RNG.standard_normal((5, 6)).astype(np.float32)
+    found, params = _outputs(factory((6,), 3, hidden=4, layers=2), lambda p: p, x)
+    parts = [params["shared"]["embed"], *params["blocks"]]
+    for part in parts:
+        x = np.maximum(x @ part["linear"]["kernel"] + part["linear"]["bias"], 0)
+    head = params["shared"]["head"]["linear"]
+    np.testing.assert_allclose(found, x @ head["kernel"] + head["bias"], atol=1e-5)
+
+
+def linear(factory):
+    """Starts at 0, and is affine: f(a + b) + f(0) = f(a) + f(b) for any parameters."""
+    a, b = RNG.standard_normal((2, 4, 6)).astype(np.float32)
+    assert not _outputs(factory((6,), 2), lambda p: p, a)[0].any()
+    noisy = lambda p: jax.tree.map(lambda w: w + np.linspace(-1, 1, w.size).reshape(w.shape), p)  # noqa: E731
+    f = lambda x: _outputs(factory((6,), 2), noisy, x)[0]  # noqa: E731
+    np.testing.assert_allclose(f(a + b) + f(0 * a), f(a) + f(b), atol=1e-4)
+
+
+def small_cnn(factory):
+    """With identity kernels and a head of ones the output is the sum of 2 x 2 averages."""
+    x = RNG.random((2, 4, 6, 1)).astype(np.float32)
+
+    def identity_kernels(params):
+        for part in (params["shared"]["embed"], *params["blocks"]):
+            kernel = np.zeros_like(part["convolution"]["kernel"])
+            kernel[1, 1] = np.eye(*kernel.shape[2:])
+            part["convolution"]["kernel"] = kernel
+        head = params["shared"]["head"]["linear"]
+        head["kernel"] = np.ones_like(head["kernel"])
+        return params
+
+    found, _ = _outputs(factory((4, 6, 1), 2, channels=1), identity_kernels, x)
+    np.testing.assert_allclose(found, np.tile(x.sum((1, 2, 3))[:, None] / 4, (1, 2)), rtol=1e-5)
+
+
+def cluster(factory):
+    """A message of M bytes costs latency + M / bandwidth; a ring has 14 of an eighth."""
+    made = factory(latency=1e-3, bandwidth=1e6, flops=2e6)
+    ring_of_8 = jddl.schedule("ring", 8)
+    np.testing.assert_allclose(ring_of_8.time(8000, made), 14 * (1e-3 + 1000 / 1e6))
+    assert made.flops == 2e6
+
+
+def ethernet(factory):
+    """10 Gbit/s are 1.25e9 bytes per second."""
+    assert factory(gigabits=10.0).bandwidth == 1.25e9
+
+
+def _mean_gradient(runtime, n):
+    """Gradients of worker-dependent losses of one replicated w: [n] local, and their sum."""
+    own, mesh = Own(("data",)), {"data": n}
+
+    def f(w, x):
+        gradient = jax.grad(lambda w: w * x)(w)
+        return gradient, jax.lax.psum(gradient, "data")
+
+    xs = np.arange(1.0, n + 1).astype(np.float32)
+    run = runtime.spmd(f, mesh, (Spec(), own), (own, own))
+    local, total = jax.jit(run)(jnp.float32(2), xs)
+    np.testing.assert_array_equal(local, xs)
+    np.testing.assert_array_equal(total, np.full(n, xs.sum()))
+
+
+def vmap_runtime(factory):
+    """Any number of workers, a prime above the devices too, on one device."""
+    assert factory().devices({"data": 13}) == 1
+    _mean_gradient(factory(), 13)
+
+
+def pmap_runtime(factory):
+    """One axis: two are refused with the alternatives."""
+    _mean_gradient(factory(), 4)
+    try:
+        factory().spmd(lambda x: x, {"data": 2, "tensor": 2}, (Spec(),), Spec())
+    except ValueError as error:
+        assert "shard_map" in str(error)
+    else:
+        raise AssertionError("two axes were accepted")
+
+
+def shard_map_runtime(factory):
+    """Gradients of a replicated parameter are a worker's own, not summed on the way."""
+    assert factory().devices({"data": 4}) == 4
+    _mean_gradient(factory(), 4)
+
+
 PROPERTIES = {
     "collectives/ring": (ring, ("all_gather_rounds(n))", "reduce_scatter_rounds(n))")),
     "collectives/recursive_doubling": (
@@ -141,5 +268,18 @@ PROPERTIES = {
     "compressors/int8": (int8, ("else 0.5", "else 0.0")),
     "aggregators/mean": (mean, ("x / n", "x")),
     "aggregators/compressed": (compressed, ("restore(means)", "updates")),
+    "tasks/digits": (digits, ("/ 16.0", "/ 8.0")),
+    "tasks/least_squares": (least_squares, ("0.5 * errors", "errors")),
+    "models/mlp": (mlp, ("nnx.relu(x)", "x")),
+    "models/linear": (linear, ("zeros_init()", "ones_init()")),
+    "models/small_cnn": (small_cnn, ("nnx.avg_pool", "nnx.max_pool")),
+    "network/cluster": (
+        cluster,
+        ("n, latency, bandwidth, flops)", "n, latency, flops, bandwidth)"),
+    ),
+    "network/ethernet": (ethernet, ("gigabits * 1.25e8", "gigabits * 1e9")),
+    "runtimes/vmap": (vmap_runtime, ("lambda mesh: 1", "lambda mesh: mesh['data']")),
+    "runtimes/pmap": (pmap_runtime, ("len(mesh) != 1", "len(mesh) > 2")),
+    "runtimes/shard_map": (shard_map_runtime, ("  check_vma=False,", "  check_vma=True,")),
     "aggregators/error_feedback": (error_feedback, ("x - own", "0 * own")),
 }

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from jddl.cli import main
+from jddl.runs import read_run
+
 QUICK = ["--config=configs/least_squares.py", "--config.steps=20"]
 
 
@@ -115,3 +118,65 @@ def test_doctor():
     done = jddl("doctor", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["versions"]["jax"].startswith("0.1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["compare", QUICK[0], "--workdir=W", "--sweep=seed=0;1"], "seed is not swept"),
+        (["compare", QUICK[0], "--workdir=W", "--seeds=1,1"], "names one twice"),
+        (["compare", "RUN", "--sweep=all_reduce=ring"], "needs --config"),
+        (
+            ["train", QUICK[0], "--workdir=W", "--config.aggregator=mean(axis=[])"],
+            "at least one mesh",
+        ),
+        (
+            ["train", QUICK[0], "--workdir=W", "--config.task=digits(batch_size=8)"],
+            "is 240 in this run",
+        ),
+        (
+            ["train", QUICK[0], "--workdir=W", "--config.cluster=ethernet(n=64)"],
+            "n is 8 in this run",
+        ),
+        (
+            ["train", QUICK[0], "--workdir=W", "--config.model=mlp(hidden=0)"],
+            "hidden is at least 1",
+        ),
+        (["train", QUICK[0], "--workdir=W", "--config.model=mlp(outputs=3)"], "outputs is 1 in"),
+        (["train", QUICK[0], "--workdir=W", "--config.seed=99999999999999"], "seed is from 0"),
+        (["train", QUICK[0], "--workdir=W", "--config.all_reduce=rng"], "all_reduce:"),
+        (
+            ["train", QUICK[0], "--workdir=W", "--config.optimizer=sgd(learning_rate=[1])"],
+            "cannot be",
+        ),
+        (["train", QUICK[0], "--workdir=W", "--config.mesh=data=²"], "write it as"),
+        (["draw", "collective", "ring", "--out=/proc/nope/x.png"], "nope/x.png"),
+        (["reproduce", "crosover"], "did you mean 'crossover'"),
+        (["bench", "colectives"], "collectives"),
+    ],
+)
+def test_what_a_reader_broke_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    argv = [a.replace("=W", f"={tmp_path / 'w'}").replace("RUN", str(tmp_path)) for a in argv]
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2 and len(errors) == 1 and words in errors[0]
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_damaged_run_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text("hello")
+    for content, words in (("hello", "metrics.jsonl is damaged"), ("", "summary.json is damaged")):
+        (tmp_path / "metrics.jsonl").write_text(content)
+        with pytest.raises(ValueError, match=words):
+            read_run(tmp_path)
+
+
+def test_a_cell_stands_once(tmp_path):
+    argv = ["compare", QUICK[0], f"--workdir={tmp_path / 'w'}", "--sweep=all_reduce=ring;ring()"]
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2 and not (tmp_path / "w").exists()

@@ -5,9 +5,8 @@ import importlib.util
 import pytest
 
 from jddl import catalog
+from jddl.components import SHELVES
 from tests.properties import PROPERTIES
-
-SHELVES = ("collectives", "compressors", "aggregators")
 
 
 def test_every_component_has_a_row():

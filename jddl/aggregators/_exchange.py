@@ -11,7 +11,7 @@ from jax import lax
 
 from jddl import accounting
 from jddl.collectives._api import all_reduce
-from jddl.collectives._bits import as_bits
+from jddl.collectives._bits import moved
 from jddl.collectives._execute import Axis
 from jddl.records import Compressor
 from jddl.trees import ravel
@@ -68,8 +68,8 @@ def exchange(
 def _gathered_sum(compressor: Compressor, payload: Any, like: Any, axis: Axis) -> Any:
     """All-gather the payloads and add the decoded ones in rank order (bit-identical replicas)."""
     with accounting.exchange():
-        gather = lambda bits: lax.all_gather(bits, axis)  # noqa: E731
-        everyone = jax.tree.map(lambda p: as_bits(gather, accounting.payload(p)), payload)
+        gather = lambda p: moved(lambda bits: lax.all_gather(bits, axis), accounting.payload(p))  # noqa: E731
+        everyone = jax.tree.map(gather, payload)
     decode = lambda total, p: (total + compressor.decompress(p, like), None)  # noqa: E731
     return lax.scan(decode, jnp.zeros_like(like), everyone)[0]
 

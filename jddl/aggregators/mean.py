@@ -22,6 +22,9 @@ def mean(axis: str | tuple[str, ...] = "data", all_reduce: str = "native") -> Ag
       all_reduce: spec of the collective that carries the sum, e.g. 'ring'.
     """
 
+    if not axis:
+        raise ValueError("axis names at least one mesh axis")
+
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         total = reduce(updates, axis, all_reduce)
         n = lax.axis_size(axis)

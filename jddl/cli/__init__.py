@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point. A user's mistake is one line on stderr and exit code 2."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    args = [*(sys.argv[1:] if argv is None else argv)]  # `list` is a verb here
     verbs = {p.stem for p in FOLDER.glob("*.py") if not p.name.startswith("_")}
     if not args or args[0] in ("-h", "--help", "help"):
         print(_overview(sorted(verbs)))
@@ -32,6 +32,8 @@ def main(argv: list[str] | None = None) -> None:
         _fail(" ".join(str(error).split()))
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
 

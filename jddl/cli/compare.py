@@ -38,15 +38,19 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"with --config, compare takes no argument {rest[0]!r}")
     if not values.workdir:
         raise ValueError("say --workdir=DIR: where the runs go")
-    if not all(s.strip().isdigit() for s in values.seeds):
+    if not all(s.strip().isdecimal() for s in values.seeds):
         raise ValueError(f"--seeds is a list of numbers, not {','.join(values.seeds)!r}")
     from jddl.cli.train import Progress
     from jddl.report import page, tables
     from jddl.studies.compare import parse_sweeps, product, singly, sweep
     from jddl.studies.tune import parse_grid, tune
 
-    seeds = [int(s) for s in values.seeds] or [config.seed]
     changes = [*product(parse_sweeps(values.sweep)), *singly(parse_sweeps(values.add))]
+    if any("seed" in change for change in changes):
+        raise ValueError("seed is not swept: say --seeds=0,1,2")
+    if len({int(s) for s in values.seeds}) < len(values.seeds):
+        raise ValueError(f"--seeds={','.join(values.seeds)} names one twice")
+    seeds = [int(s) for s in values.seeds] or [config.seed]
     grids = [parse_grid(text) for text in values.tune]
     warnings = []
     if grids:
@@ -74,6 +78,9 @@ def _finished(values: Any, argv: list[str]) -> int:
     folders = parse(values, argv)
     if not folders:
         raise ValueError("say --config=FILE --sweep=... --workdir=DIR, or name finished runs")
+    unused = [f for f in ("sweep", "add", "tune", "seeds", "workdir") if values[f].value]
+    if unused:
+        raise ValueError(f"--{unused[0]} needs --config=FILE: finished runs are only shown")
     from jddl.report import tables
     from jddl.runs import read_run
 

@@ -1,9 +1,4 @@
-"""Low precision travels as its bits.
-
-XLA:CPU computes no bfloat16 and no float8, so it converts the operand of their collectives: to
-float32 (two times the bytes) or float16. Integers of the same width travel as they are. A copy
-does not look at what it moves, so it may move the bits; a native sum must know the numbers.
-"""
+"""Low-precision arrays travel as their bits."""
 
 from __future__ import annotations
 
@@ -13,16 +8,21 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+UNSIGNED = {1: jnp.uint8, 2: jnp.uint16}
 
-def as_bits(copy: Callable[[Any], Any], x: Any) -> Any:
-    """copy(x), moved bit-cast where x is bfloat16 (uint16) or a one-byte float (uint8).
 
-    Args:
-      copy: a collective that only copies (ppermute, all_gather); zeros that it fills in stay 0.
-      x: an array of any dtype; float16 and wider, integers and bools go as they are.
+def moved(move: Callable[[Any], Any], x: Any) -> Any:
+    """move(x) for a collective that copies and adds nothing.
+
+    XLA:CPU computes in neither, so it widens collectives of bfloat16 (to float32) and of float8
+    (to float16); as unsigned integers of the same width they travel as they are, on every backend.
+    Zeros where nothing is received stay zeros. A native sum must know the numbers: there
+    `accounting.widened_on_cpu` says what XLA:CPU makes of it.
     """
-    narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != jnp.float16
-    bits = {1: jnp.uint8, 2: jnp.uint16}.get(x.dtype.itemsize if narrow else 0)
-    if bits is None or jnp.finfo(x.dtype).bits != 8 * x.dtype.itemsize:  # float4: no such integer
-        return copy(x)
-    return lax.bitcast_convert_type(copy(lax.bitcast_convert_type(x, bits)), x.dtype)
+    low = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize in UNSIGNED
+    if not low or x.dtype == jnp.float16:  # XLA:CPU has float16
+        return move(x)
+    if jnp.finfo(x.dtype).bits != 8 * x.dtype.itemsize:  # float4: no integer that XLA:CPU leaves
+        return move(x)
+    bits = lax.bitcast_convert_type(x, UNSIGNED[x.dtype.itemsize])
+    return lax.bitcast_convert_type(move(bits), x.dtype)

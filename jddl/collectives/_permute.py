@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jddl.collectives._bits import as_bits
+from jddl.collectives._bits import moved
 
 _UNDER_VMAP: ContextVar[bool] = ContextVar("under_vmap", default=False)
 
@@ -29,18 +29,17 @@ def under_vmap() -> Iterator[None]:
 def permute(x: Any, axis: str | tuple[str, ...], pairs: list[tuple[int, int]]) -> Any:
     """x of rank src at rank dst for each (src, dst); zeros at a rank that is no destination.
 
-    bfloat16 and one-byte floats travel bit-cast (see `_bits`).
     Under vmap the permutation is completed and what nobody sent is masked; nothing travels there.
     """
     n = lax.axis_size(axis)
     if len(pairs) == n or not _UNDER_VMAP.get():
-        return as_bits(lambda bits: lax.ppermute(bits, axis, pairs), x)
+        return moved(lambda bits: lax.ppermute(bits, axis, pairs), x)
     sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
     spare = zip(
         (r for r in range(n) if r not in sources),
         (r for r in range(n) if r not in targets),
         strict=True,
     )
-    moved = as_bits(lambda bits: lax.ppermute(bits, axis, [*pairs, *spare]), x)
+    sent = lax.ppermute(x, axis, [*pairs, *spare])
     wanted = np.isin(np.arange(n), targets)
-    return jnp.where(jnp.asarray(wanted)[lax.axis_index(axis)], moved, jnp.zeros_like(moved))
+    return jnp.where(jnp.asarray(wanted)[lax.axis_index(axis)], sent, jnp.zeros_like(sent))

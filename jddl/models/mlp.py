@@ -41,6 +41,8 @@ def mlp(
     Raises:
       ValueError: drop outside [0, 1).
     """
+    if hidden < 1 or layers < 0:
+        raise ValueError(f"hidden is at least 1 and layers 0, not {hidden} and {layers}")
     if not 0 <= drop < 1:
         raise ValueError(f"drop is in [0, 1), not {drop}")
     return chain_model(

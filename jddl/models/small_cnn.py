@@ -41,6 +41,8 @@ def small_cnn(inputs: tuple[int, ...], outputs: int, channels: int = 16, layers:
     Raises:
       ValueError: inputs that are no images of even size.
     """
+    if channels < 1 or layers < 0:
+        raise ValueError(f"channels is at least 1 and layers 0, not {channels} and {layers}")
     if len(inputs) != 3 or inputs[0] % 2 or inputs[1] % 2:
         raise ValueError(f"small_cnn wants images [even, even, channels], not inputs of {inputs}")
     height, width, depth = inputs

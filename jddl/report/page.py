@@ -111,7 +111,7 @@ def _curves(runs: Sequence[tuple[str, Run]]) -> str:
                 [m["step"] * scale for m in points],
                 [m["loss"] for m in points],
                 color=COLOURS[index % len(COLOURS)],
-                linestyle=DASHES[index % len(DASHES)],
+                linestyle=DASHES[(index + index // len(COLOURS)) % len(DASHES)],
                 linewidth=1.6,
                 label=label,
                 gid=f"curve-{index}-{per_step or 'step'}",

@@ -65,10 +65,12 @@ def sweep(
     A cell whose setting has no effect (an all_reduce for gathered payloads) is kept with its
     reason; any other mistake raises before anything is trained.
     """
-    plans = []
+    plans: list[tuple[str, ConfigDict]] = []
     for changed in changes:
         cell = complete({**dict(config), **{k: _typed(k, v) for k, v in changed.items()}})
         label = ", ".join(f"{k}={_canonical(k, v, allow_import)}" for k, v in changed.items())
+        if any(label == other for other, _ in plans):
+            raise ValueError(f"the cell {label!r} stands twice in the sweep")
         plans.append((label or "run", cell))
     checked = [(label, cell, _without_effect(cell, allow_import)) for label, cell in plans]
     needed = [e.runtime.devices(e.mesh) for _, _, e in checked if not isinstance(e, str)]

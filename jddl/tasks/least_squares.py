@@ -25,6 +25,8 @@ def least_squares(batch_size: int, dim: int = 8, noise: float = 0.1) -> Task:
       dim: number of features.
       noise: standard deviation of the noise on y.
     """
+    if dim < 1 or noise < 0:
+        raise ValueError(f"dim is at least 1 and noise 0, not {dim} and {noise}")
 
     def batch(step: int, split: str, seed: int) -> dict[str, Any]:
         x, y = _data(dim, noise)[split]
