@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -34,8 +35,8 @@ def bytes_three_ways(experiment: Experiment) -> list[tuple[str, bool, str]]:
     ]
 
 
-def closed_form(experiment: Experiment) -> dict[str, float] | None:
-    """{JAX's primitive: bytes that the busiest worker sends with it in one step}, or None.
+def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], float] | None:
+    """{(JAX's primitive, axes): bytes that the busiest worker sends in one step}, or None.
 
     From the parts' own descriptions: a dense or summed payload of M bytes takes the schedule's
     messages (native: 2 (n-1)/n M), a gathered one (n-1) M; the global weight, where it travels, is
@@ -43,9 +44,11 @@ def closed_form(experiment: Experiment) -> dict[str, float] | None:
     """
     config, n = experiment.config, size(experiment.mesh)
     call = spec.parse_call(config.aggregator)
-    if call.dotted or call.name not in ("mean", "compressed", "error_feedback"):
+    if call.name not in ("mean", "compressed", "error_feedback"):
         return None
-    params = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0))[0])
+    if any(part.dotted for part in spec.calls(call)):  # somebody else's code
+        return None
+    params, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
     vectors: dict[Any, int] = {}
     for leaf in jax.tree.leaves(params):
         vectors[leaf.dtype] = vectors.get(leaf.dtype, 0) + leaf.size
@@ -54,46 +57,53 @@ def closed_form(experiment: Experiment) -> dict[str, float] | None:
     if _weight_travels(experiment):
         reduced.append((1, 4))
     compressor = _compressor(call)
+    # Whether workers hold leaves of their own: statistics, an error memory, a compressor's state.
+    own = bool(jax.tree.leaves(stats)) or call.name == "error_feedback"
     if compressor is None:
         reduced += [(d, t.itemsize) for t, d in vectors.items()]
     else:
-        for payload in _payloads(compressor, params, vectors):
+        pieces = _pieces(compressor, params, vectors)
+        own |= any(jax.tree.leaves(jax.eval_shape(compressor.init, piece)) for piece in pieces)
+        for payload in _payloads(compressor, pieces):
             if compressor.combine == "sum":
                 reduced.append((payload.size, payload.dtype.itemsize))
             else:
                 gathered += payload.size * payload.dtype.itemsize
-    found = {"psum" if _native(config.all_reduce) else "ppermute": 0.0, "all_gather": 0.0}
+    found = {"psum": Fraction(0), "ppermute": Fraction(0), "all_gather": Fraction(0)}
     for elements, width in reduced:
-        found[next(iter(found))] += _all_reduce(config.all_reduce, n, elements, width)
-    found["all_gather"] = float((n - 1) * gathered)
-    if config.on_nonfinite == "skip":
-        found["psum"] = found.get("psum", 0.0) + 2 * (n - 1) / n * 4
-    return {name: sent for name, sent in found.items() if sent}
+        sum_by = "psum" if _native(config.all_reduce) else "ppermute"
+        found[sum_by] += _all_reduce(config.all_reduce, n, elements, width)
+    found["all_gather"] += (n - 1) * gathered
+    if config.on_nonfinite == "skip" and own:
+        found["psum"] += _all_reduce("native", n, 1, 4)
+    return {(name, ("data",)): float(sent) for name, sent in found.items() if sent}
 
 
 def _native(algorithm: str) -> bool:
     return spec.parse_call(algorithm).name == "native"
 
 
-def _payloads(compressor: Compressor, params: Any, vectors: dict[Any, int]) -> list[Any]:
+def _pieces(compressor: Compressor, params: Any, vectors: dict[Any, int]) -> list[Any]:
+    """Shapes of what is compressed one by one."""
+    if compressor.scope == "flat":
+        return [jax.ShapeDtypeStruct((d,), t) for t, d in vectors.items()]
+    return jax.tree.leaves(params)
+
+
+def _payloads(compressor: Compressor, pieces: list[Any]) -> list[Any]:
     """Shapes of every array that a worker contributes."""
-    pieces = (
-        [jax.ShapeDtypeStruct((d,), t) for t, d in vectors.items()]
-        if compressor.scope == "flat"
-        else jax.tree.leaves(params)
-    )
     encode = lambda x: compressor.compress(x, compressor.init(x), jax.random.key(0))[0]  # noqa: E731
     return [array for piece in pieces for array in jax.tree.leaves(jax.eval_shape(encode, piece))]
 
 
-def _all_reduce(algorithm: str, n: int, elements: int, width: int) -> float:
+def _all_reduce(algorithm: str, n: int, elements: int, width: int) -> Fraction:
     if _native(algorithm):
-        return 2 * (n - 1) / n * elements * width
+        return Fraction(2 * (n - 1) * elements * width, n)  # exact: thirds add up
     made = schedule(algorithm, n)
     sent = np.zeros(n, int)
     for message in made.messages:
         sent[message.src] += len(message.chunks)
-    return float(sent.max()) * -(-elements // made.chunks) * width
+    return Fraction(int(sent.max()) * -(-elements // made.chunks) * width)
 
 
 def _compressor(call: spec.Spec) -> Compressor | None:
