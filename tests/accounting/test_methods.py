@@ -168,10 +168,6 @@ METHODS = {  # step, per-device arguments, sent bytes, rounds in the jaxpr
 }  # fmt: skip
 
 
-# XLA:CPU drops the barrier around a recomputation and merges the two equal gathers: 1080 - 360.
-COMPILED = {"fully sharded, recomputed": 720}
-
-
 def mapped(step):
     mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2)
 
@@ -189,12 +185,17 @@ def test_by_hand_by_jaxpr_and_as_compiled(name):
     assert (alone.sent_bytes, alone.rounds) == (sent, rounds)
     run = mapped(step)
     through = measure(run, *args)
-    compiled = measure_hlo(run.lower(*args).compile(), AXES)
+    program = run.lower(*args).compile()
+    compiled = measure_hlo(program, AXES)
+    if name == "fully sharded, recomputed":
+        # The XLA:CPU of JAX 0.10 drops the barrier around a recomputation and merges the two equal
+        # gathers; that of 0.12 keeps both. Its text says how many there are.
+        gathers = program.as_text().count(" all-gather(")
+        assert gathers in (1, 2) and compiled.sent_bytes == sent - 360 * (2 - gathers)
+        return
     for vector in ("sent_vector", "received_vector"):
         np.testing.assert_array_equal(getattr(alone, vector), getattr(through, vector))
-        if name not in COMPILED:
-            np.testing.assert_array_equal(getattr(alone, vector), getattr(compiled, vector))
-    assert compiled.sent_bytes == COMPILED.get(name, sent)
+        np.testing.assert_array_equal(getattr(alone, vector), getattr(compiled, vector))
 
 
 def test_the_ends_of_a_pipeline_send_half():
