@@ -34,7 +34,7 @@ def jddl(*args, cwd=None):
         (["train", *QUICK, "--config.task=os.system(x=1)", "--workdir=x"], "standard library"),
         (["train", *QUICK, "--config.task=my_pkg.make", "--workdir=x"], "--allow_import=my_pkg"),
         (["train", *QUICK, "--workdri=x"], "workdri"),
-        (["train", *QUICK, "--config.all_reduce=ring(n=3)", "--workdir=x"], "for 3 ranks"),
+        (["train", *QUICK, "--config.all_reduce=ring(n=3)", "--workdir=x"], "n is 8 in this run"),
         (["train", *QUICK, "--config.aggregator=mean(axis='model')", "--workdir=x"], "model"),
         (["train", "--config=pyproject.toml", "--workdir=x"], "a config is a .py file"),
         (["train", *QUICK, "--config.aggregator=compressed(int8)", "--config.all_reduce=ring",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,13 @@ def run(argv: list[str]) -> int:
         raise ValueError("say --workdir=DIR: where the runs go")
     if not all(s.strip().isdecimal() for s in values.seeds):
         raise ValueError(f"--seeds is a list of numbers, not {','.join(values.seeds)!r}")
+    if values.first_difference:
+        raise ValueError("--first-difference compares two finished runs: leave --config out")
     from jddl.cli.train import Progress
     from jddl.report import page, tables
+    from jddl.studies._grid import parse_grids
     from jddl.studies.compare import parse_sweeps, product, singly, sweep
-    from jddl.studies.tune import parse_grid, tune
+    from jddl.studies.tune import tune
 
     changes = [*product(parse_sweeps(values.sweep)), *singly(parse_sweeps(values.add))]
     if any("seed" in change for change in changes):
@@ -51,20 +55,14 @@ def run(argv: list[str]) -> int:
     if len({int(s) for s in values.seeds}) < len(values.seeds):
         raise ValueError(f"--seeds={','.join(values.seeds)} names one twice")
     seeds = [int(s) for s in values.seeds] or [config.seed]
-    grids = [parse_grid(text) for text in values.tune]
-    warnings = []
-    if grids:
-        tuned = tune(config, changes, grids, seeds, values.workdir, allow, Progress)
-        cells = [t.cell for t in tuned]
-        warnings = [t.warning for t in tuned if t.warning]
-        rows = [tables.row(t.cell.label, t.cell.runs, t.cell.reason) for t in tuned]
-        for row, found in zip(rows, tuned, strict=True):
-            row["variant"] += f" [{found.chosen}]" if found.chosen else ""
-    else:
-        cells = sweep(config, changes, seeds, values.workdir, allow, Progress)
-        rows = [tables.row(c.label, c.runs, c.reason) for c in cells]
+    grids, settings = parse_grids(values.tune), (seeds, values.workdir, allow, Progress)
+    tuned = tune(config, changes, grids, *settings) if grids else []
+    cells = [t.cell for t in tuned] if grids else sweep(config, changes, *settings)
+    rows = [tables.row(c.label, c.runs, c.reason) for c in cells]
+    for row, found in zip(rows, tuned, strict=bool(grids)):
+        row |= {"tuned": found.chosen, "warning": found.warning, "points": found.points}
     tables.add_differences(rows, [c.runs for c in cells])
-    text_or_json(values, rows, "\n".join([tables.render(rows), *warnings]))
+    text_or_json(values, rows, "\n".join([tables.render(rows), *tables.notes(rows)]))
     labelled = [(c.label, r) for c in cells for r in c.runs[:1]]
     if labelled and not values.json:
         target = Path(values.workdir) / "report.html"
@@ -75,6 +73,10 @@ def run(argv: list[str]) -> int:
 
 
 def _finished(values: Any, argv: list[str]) -> int:
+    flags.DEFINE_multi_string(
+        "allow_import", [], "Package from which a run's dotted names may be imported.",
+        flag_values=values,
+    )  # fmt: skip
     folders = parse(values, argv)
     if not folders:
         raise ValueError("say --config=FILE --sweep=... --workdir=DIR, or name finished runs")
@@ -94,23 +96,10 @@ def _finished(values: Any, argv: list[str]) -> int:
 def _part(values: Any, folders: list[str]) -> int:
     if len(folders) != 2:
         raise ValueError(f"--first-difference compares two runs, not {len(folders)}")
-    from jddl.studies.first_difference import first_difference
+    from jddl.cli._first_difference import lines
+    from jddl.studies.first_difference import as_json, first_difference
 
-    found = first_difference(folders[0], folders[1])
-    lines = [f"{field}: {a!r} | {b!r}" for field, (a, b) in found.config.items()]
-    lines.append(
-        "recorded metrics are equal" if found.row is None
-        else f"recorded metrics part at step {found.row}"
-    )  # fmt: skip
-    for folder, same in zip(folders, found.reproduced, strict=True):
-        if not same:
-            lines.append(f"{folder}: trained again here it gives other metrics than recorded")
-    if found.step is None:
-        lines.append(f"no difference in {found.steps} steps, leaf by leaf ({found.compared})")
-    else:
-        lines.append(
-            f"first difference: step {found.step}, leaf {found.leaf}, at most {found.size:.3g} "
-            f"({found.compared} compared bit for bit)"
-        )
-    text_or_json(values, found._asdict(), "\n".join(lines))
+    sys.path.append("")  # a user's own module in the working directory
+    found = first_difference(folders[0], folders[1], tuple(values.allow_import))
+    text_or_json(values, as_json(found), "\n".join(lines(found, folders)))
     return 0

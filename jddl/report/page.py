@@ -48,6 +48,7 @@ time is for the cluster &ldquo;{html.escape(runs[0][1].summary["cluster"])}&rdqu
 overlap. Wall time is of this machine, with simulated devices where it has no others: it says
 nothing about a network.</p>
 <div class="wide">{_table(rows)}</div>
+{"".join(f'<p class="note">{html.escape(line)}</p>' for line in tables.notes(rows))}
 <h2>Training loss</h2>
 <figure id="curves">{curves}<figcaption>Training loss against steps, bytes sent
 per worker, and modelled time.</figcaption></figure>
@@ -59,8 +60,8 @@ per worker, and modelled time.</figcaption></figure>
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    shown = [c for c in tables.COLUMNS if any(c in r for r in rows)]
-    head = "".join(f"<th>{h}</th>" for h in ["variant", *(tables.COLUMNS[c] for c in shown)])
+    shown = tables.columns(rows)
+    head = "".join(f"<th>{html.escape(h)}</th>" for h in ["variant", *shown.values()])
     lines = []
     for r in rows:
         first = f"<td>{html.escape(r['variant'])}</td>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -68,10 +69,10 @@ def sweep(
     plans: list[tuple[str, ConfigDict]] = []
     for changed in changes:
         cell = complete({**dict(config), **{k: _typed(k, v) for k, v in changed.items()}})
-        label = ", ".join(f"{k}={_canonical(k, v, allow_import)}" for k, v in changed.items())
+        label = label_of(changed, allow_import)
         if any(label == other for other, _ in plans):
             raise ValueError(f"the cell {label!r} stands twice in the sweep")
-        plans.append((label or "run", cell))
+        plans.append((label, cell))
     checked = [(label, cell, _without_effect(cell, allow_import)) for label, cell in plans]
     needed = [e.runtime.devices(e.mesh) for _, _, e in checked if not isinstance(e, str)]
     ensure_devices(max(needed, default=1))  # the largest mesh first: devices are made once
@@ -92,6 +93,7 @@ def sweep(
                 if "not finite" not in str(error):
                     raise
                 reason = f"seed {seed}: {error}"
+                break
         cells.append(Cell(label, () if reason else tuple(runs), reason))
     return cells
 
@@ -104,13 +106,42 @@ def _train(
 
 
 def _finished(folder: Path, config: ConfigDict) -> Run | None:
-    """The run in a folder if it is this config's and complete: a sweep goes on where it stopped."""
+    """The run in a folder if it is this config's and complete: a sweep goes on where it stopped.
+
+    Raises:
+      ValueError: another run is there, or this one, which stopped since it was not finite.
+    """
     if not (folder / "summary.json").is_file():
+        _raise_if_it_diverged(folder, config)
         return None
     run = read_run(folder)
     if run.config != json.loads(json.dumps(dict(config))):
         raise ValueError(f"workdir {folder} holds another run: choose another --workdir")
     return run
+
+
+def _raise_if_it_diverged(folder: Path, config: ConfigDict) -> None:
+    """A run that was stopped would be stopped again: its last row says where, at no cost."""
+    if config.on_nonfinite != "stop":
+        return
+    try:
+        recorded = json.loads((folder / "config.json").read_text())
+        last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    except (OSError, ValueError, IndexError):  # nothing there, or cut short: it is trained
+        return
+    if recorded != json.loads(json.dumps(dict(config))):
+        return  # training there is refused with a word of its own
+    if not math.isfinite(last.get("loss", 0.0)):
+        raise ValueError(
+            f"the loss is not finite at step {last['step']}; training stopped; delete {folder} to "
+            "train it again"
+        )
+
+
+def label_of(changed: Mapping[str, str], allow_import: tuple[str, ...] = ()) -> str:
+    """What a cell is called: its changed fields in canonical form."""
+    parts = [f"{k}={_canonical(k, v, allow_import)}" for k, v in changed.items()]
+    return ", ".join(parts) or "run"
 
 
 def _without_effect(config: ConfigDict, allow_import: tuple[str, ...]) -> Any:
