@@ -187,15 +187,16 @@ def test_by_hand_by_jaxpr_and_as_compiled(name):
     through = measure(run, *args)
     program = run.lower(*args).compile()
     compiled = measure_hlo(program, AXES)
+    merged = 0
     if name == "fully sharded, recomputed":
         # The XLA:CPU of JAX 0.10 drops the barrier around a recomputation and merges the two equal
         # gathers; that of 0.12 keeps both. Its text says how many there are.
         gathers = program.as_text().count(" all-gather(")
-        assert gathers in (1, 2) and compiled.sent_bytes == sent - 360 * (2 - gathers)
-        return
+        assert gathers in (1, 2)
+        merged = 360 * (2 - gathers)
     for vector in ("sent_vector", "received_vector"):
         np.testing.assert_array_equal(getattr(alone, vector), getattr(through, vector))
-        np.testing.assert_array_equal(getattr(alone, vector), getattr(compiled, vector))
+        np.testing.assert_array_equal(getattr(alone, vector) - merged, getattr(compiled, vector))
 
 
 def test_the_ends_of_a_pipeline_send_half():
