@@ -69,8 +69,8 @@ def test_the_table_and_the_exit_code(capsys):
     code, out = call(capsys, "--config.all_reduce=ring")
     assert code == 0 and "62,832" in out and "equal" in out and "rounds 14" in out
     code, out = call(capsys, "--config.runtime=vmap", "--json")
-    (row,) = json.loads(out)["rows"]
-    assert code == 0 and row["hlo_sent_bytes"] is None and row["sent_bytes"] == 62790
+    (row,) = json.loads(out)["rows"]  # compiled under shard_map, on the eight devices of the tests
+    assert code == 0 and row["hlo_sent_bytes"] == row["sent_bytes"] == 62790
 
 
 def test_a_hidden_all_reduce_differs(monkeypatch):

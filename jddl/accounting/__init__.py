@@ -10,3 +10,4 @@ from jddl.accounting._marks import exchange as exchange
 from jddl.accounting._marks import payload as payload
 from jddl.accounting._record import Measurement as Measurement
 from jddl.accounting._record import Operation as Operation
+from jddl.accounting._widening import widened_on_cpu as widened_on_cpu

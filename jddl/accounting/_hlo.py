@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jddl.accounting._conventions import grouped, permuted
+from jddl.accounting._conventions import Traffic, grouped, permuted
 from jddl.accounting._hlo_groups import replica_groups, source_target_pairs
 from jddl.accounting._hlo_text import COLLECTIVE, Computation, Instruction, dtype_of, nbytes, parse
 from jddl.accounting._marks import EXCHANGE
@@ -25,6 +25,10 @@ KINDS = {
 }
 # With a channel and without global device ids these three connect whole replicas, not partitions.
 _ACROSS_REPLICAS = {"all-reduce", "all-gather", "reduce-scatter"}
+# Names of custom calls, however spelt: "AsyncCollectiveStart", "xla.gpu.all_reduce".
+_COMMUNICATES = re.compile(
+    r"nccl|nvshmem|collective|all_?-?(reduce|gather|to_?-?all)|reduce_?-?scatter", re.I
+)
 
 
 def measure_hlo(program: Any, axes: Mapping[str, int] | None = None) -> Measurement:
@@ -84,7 +88,7 @@ class _Walk:
             found = self.operation(base, it, home)
             note = "a ragged-all-to-all is counted as if its operand were full"
             return Tally([found] if found else [], notes=[note] * base.startswith("ragged"))
-        if COLLECTIVE.fullmatch(it.opcode) and not it.opcode.endswith("-done"):
+        if COLLECTIVE.fullmatch(it.opcode) and not it.opcode.endswith(("-update", "-done")):
             raise ValueError(f"the HLO operation {it.opcode!r} is not understood")
         match it.opcode:
             case "while":
@@ -96,17 +100,31 @@ class _Walk:
             case "call" | "fusion" | "async-start" | "custom-call":
                 return self.calls(it)
             case "send" | "recv" if it.attributes.get("is_host_transfer") != "true":
-                raise ValueError(
-                    f"the HLO operation {it.opcode!r} between devices is not understood"
-                )
+                return self.half(it, home)
         return Tally()
+
+    def half(self, it: Instruction, home: Computation) -> Tally:
+        """A permutation that XLA:GPU cut into sends and receives: the send counts."""
+        attributes = it.attributes.get("frontend_attributes", "")
+        found = re.search(
+            r'_xla_send_recv_source_target_pairs="?(\{(?:\{[\d,]+\},?\s*)+\})', attributes
+        )
+        if found is None or "_xla_send_recv_validation" in attributes:
+            raise ValueError(f"the HLO operation {it.opcode!r} between devices is not understood")
+        if it.opcode == "recv":
+            return Tally()
+        sent = self.permutation(it, found[1], home.operand_shapes(it)[:1])  # the other is a token
+        return Tally([sent] if sent else [])
 
     def calls(self, it: Instruction) -> Tally:
         target = it.attributes.get("custom_call_target", "")
-        if COLLECTIVE.search(target) or re.search("nccl|nvshmem", target):
-            raise ValueError(f"the HLO custom call {target} is not understood")
+        config = it.attributes.get("backend_config", "")
+        if _COMMUNICATES.search(target) or re.search(r"has_communication\W+true|nvshmem", config):
+            raise ValueError(f"the HLO custom call {target} is not understood: it communicates")
         tally = Tally()
         for name in it.called("calls", "to_apply", "called_computations"):
+            if "all-reduce-scatter" in name:  # a TPU's reduce-scatter, written as an all-reduce
+                raise ValueError(f"the HLO {it.opcode} that calls {name!r} is not understood")
             tally.add(self.computation(name))
         return tally
 
@@ -128,35 +146,24 @@ class _Walk:
 
     def operation(self, opcode: str, it: Instruction, home: Computation) -> Operation | None:
         shapes = home.operand_shapes(it)
+        if opcode == "collective-permute":
+            if "slice_sizes" in it.attributes:  # a TPU's, from slices of buffers into others
+                raise ValueError(f"the HLO {it.opcode} of slices, {it.name!r}, is not understood")
+            pairs = it.attributes.get("source_target_pairs", "missing")
+            return self.permutation(it, pairs, shapes)
         # The further operands of a ragged collective only say where its data go.
         shapes = shapes[:1] if opcode == "ragged-all-to-all" else shapes
-        size = sum(map(nbytes, shapes))
-        if opcode == "collective-permute":
-            text = it.attributes.get("source_target_pairs", "missing")
-            pairs = source_target_pairs(text, self.num_ranks)
-            sent, received, rounds = permuted(pairs, size, self.num_ranks)
-            touched = axes_within(self.axes, pairs)
-            members = math.prod(self.axes[name] for name in touched)
-        else:
-            groups = self.groups(opcode, it)
-            sent, received, rounds = grouped(KINDS[opcode], groups, size, self.num_ranks)
-            touched = axes_within(self.axes, groups)
-            members = max(map(len, groups))
-        if not rounds:
-            return None
-        return Operation(
-            primitive=opcode,
-            axes=touched,
-            group_size=members,
-            operand_bytes=size,
-            dtype=dtype_of(shapes[0]),
-            sent=sent,
-            received=received,
-            rounds=rounds,
-            calls=1,
-            payload_bytes=0 if EXCHANGE in it.scope else size,
-            scope=it.scope,
-        )
+        groups = self.groups(opcode, it)
+        touched = axes_within(self.axes, groups)
+        traffic = grouped(KINDS[opcode], groups, sum(map(nbytes, shapes)), self.num_ranks)
+        return _operation(opcode, it, shapes, touched, max(map(len, groups)), traffic)
+
+    def permutation(self, it: Instruction, text: str, shapes: list[str]) -> Operation | None:
+        pairs = source_target_pairs(text, self.num_ranks)
+        touched = axes_within(self.axes, pairs)
+        members = math.prod(self.axes[name] for name in touched)
+        traffic = permuted(pairs, sum(map(nbytes, shapes)), self.num_ranks)
+        return _operation("collective-permute", it, shapes, touched, members, traffic)
 
     def groups(self, opcode: str, it: Instruction) -> list[list[int]]:
         text = it.attributes.get("replica_groups", "missing")
@@ -170,6 +177,33 @@ class _Walk:
         if over_replicas and text != "{}":
             raise ValueError(f"replica_groups={text} that number replicas are not understood")
         return replica_groups(text, self.num_ranks)
+
+
+def _operation(
+    opcode: str,
+    it: Instruction,
+    shapes: list[str],
+    axes: tuple[str, ...],
+    members: int,
+    traffic: Traffic,
+) -> Operation | None:
+    sent, received, rounds = traffic
+    if not rounds:
+        return None
+    size = sum(map(nbytes, shapes))
+    return Operation(
+        primitive=opcode,
+        axes=axes,
+        group_size=members,
+        operand_bytes=size,
+        dtype=dtype_of(shapes[0]),
+        sent=sent,
+        received=received,
+        rounds=rounds,
+        calls=1,
+        payload_bytes=0 if EXCHANGE in it.scope else size,
+        scope=it.scope,
+    )
 
 
 def _count(header: str, key: str) -> int:

@@ -13,6 +13,7 @@ from jddl.accounting._flops import flops
 from jddl.accounting._fold import Known, fold, literal, scalar
 from jddl.accounting._marks import PAYLOAD
 from jddl.accounting._operation import nbytes, operation
+from jddl.accounting._pallas import KERNELS, check_local, subprograms
 from jddl.accounting._primitives import kind_of
 from jddl.accounting._record import Measurement, Tally, dearest
 
@@ -42,7 +43,8 @@ def measure(
 
     Raises:
       ValueError: a collective that is not understood or names an axis outside the mesh, meshes
-        that differ, too few or too many trip counts.
+        that differ, an axis that a shard_map leaves to the compiler, a Pallas kernel that reaches
+        other devices, too few or too many trip counts.
 
     Example:
       >>> import jax, numpy as np
@@ -104,13 +106,13 @@ class _Walk:
             case "cond":
                 return self.cond(eqn, values, scope)
             case "shard_map":
-                self.enter(dict(eqn.params["mesh"].shape))
+                self.enter(dict(eqn.params["mesh"].shape), eqn.params["newly_manual_axes"])
                 # A per-device result is no whole array: what is known inside stays inside.
                 return self.jaxpr(eqn.params["jaxpr"], values, scope)[0], unknown
-            case "pallas_call":
-                note = "FLOPs and remote copies of a pallas_call are not counted"
-                return Tally(notes=[note]), unknown
-        if inner := _subprograms(eqn):
+            case name if name in KERNELS:
+                check_local(eqn, self.axes)
+                return Tally(notes=[f"FLOPs of a {name} are not counted"]), unknown
+        if inner := subprograms(eqn):
             return self.call(eqn, inner, values, scope)
         if kind := kind_of(eqn, self.axes):
             found = operation(eqn, kind, self.axes, scope)
@@ -183,7 +185,13 @@ class _Walk:
         parts = [self.jaxpr(branch, operands, scope)[0] for branch in branches]
         return dearest(parts, scope), [None] * len(eqn.outvars)
 
-    def enter(self, mesh: dict[str, int]) -> None:
+    def enter(self, mesh: dict[str, int], manual: frozenset[str]) -> None:
+        # Along the other axes the compiler splits arrays and decides what travels.
+        if automatic := sorted(name for name in set(mesh) - manual if mesh[name] > 1):
+            raise ValueError(
+                f"a shard_map over {sorted(manual)} leaves the mesh axes {automatic} to the "
+                "compiler, which decides what it moves: use measure_hlo, or name all the axes"
+            )
         if self.axes and self.axes != mesh:
             raise ValueError(f"a shard_map over {mesh} stands in a step over {self.axes}")
         self.axes = mesh
@@ -191,11 +199,6 @@ class _Walk:
 
 def _same_shape(outer: Any, inner: Any) -> bool:
     return getattr(outer.aval, "shape", ()) == getattr(inner.aval, "shape", ())
-
-
-def _subprograms(eqn: JaxprEqn) -> list[Program]:
-    values = (v if isinstance(v, (tuple, list)) else (v,) for v in eqn.params.values())
-    return [v for group in values for v in group if isinstance(v, Program)]
 
 
 def _open(program: Program) -> Jaxpr:

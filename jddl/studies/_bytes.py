@@ -35,8 +35,8 @@ def bytes_three_ways(experiment: Experiment) -> list[tuple[str, bool, str]]:
     ]
 
 
-def closed_form(experiment: Experiment) -> dict[str, Fraction] | None:
-    """{JAX's primitive: exact bytes that the busiest worker sends with it in one step}, or None.
+def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], Fraction] | None:
+    """{(JAX's primitive, axes): exact bytes that the busiest worker sends in one step}, or None.
 
     From the parts' own descriptions: a dense or summed payload of M bytes takes the schedule's
     messages (native: 2 (n-1)/n M), a gathered one (n-1) M; the global weight, where it travels, is
@@ -45,7 +45,9 @@ def closed_form(experiment: Experiment) -> dict[str, Fraction] | None:
     """
     config, n = experiment.config, size(experiment.mesh)
     call = spec.parse_call(config.aggregator)
-    if call.dotted or call.name not in ("mean", "compressed", "error_feedback"):
+    if call.name not in ("mean", "compressed", "error_feedback"):
+        return None
+    if any(part.dotted for part in spec.calls(call)):  # somebody else's code
         return None
     params, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
     if jax.tree.leaves(stats):
@@ -63,7 +65,7 @@ def closed_form(experiment: Experiment) -> dict[str, Fraction] | None:
     if compressor is None:
         reduced += [(d, t.itemsize) for t, d in vectors.items()]
     else:
-        for payload in _payloads(compressor, params, vectors):
+        for payload in _payloads(compressor, _pieces(compressor, params, vectors)):
             if compressor.combine == "sum":
                 reduced.append((payload.size, payload.dtype.itemsize))
             else:
@@ -75,7 +77,7 @@ def closed_form(experiment: Experiment) -> dict[str, Fraction] | None:
     found["all_gather"] += (n - 1) * gathered
     if config.on_nonfinite == "skip" and _has_own_state(experiment):
         found["psum"] += _all_reduce("native", n, 1, 4)
-    return {name: sent for name, sent in found.items() if sent}
+    return {(name, ("data",)): sent for name, sent in found.items() if sent}
 
 
 def _has_own_state(experiment: Experiment) -> bool:
@@ -88,13 +90,15 @@ def _native(algorithm: str) -> bool:
     return spec.parse_call(algorithm).name == "native"
 
 
-def _payloads(compressor: Compressor, params: Any, vectors: dict[Any, int]) -> list[Any]:
+def _pieces(compressor: Compressor, params: Any, vectors: dict[Any, int]) -> list[Any]:
+    """Shapes of what is compressed one by one."""
+    if compressor.scope == "flat":
+        return [jax.ShapeDtypeStruct((d,), t) for t, d in vectors.items()]
+    return jax.tree.leaves(params)
+
+
+def _payloads(compressor: Compressor, pieces: list[Any]) -> list[Any]:
     """Shapes of every array that a worker contributes."""
-    pieces = (
-        [jax.ShapeDtypeStruct((d,), t) for t, d in vectors.items()]
-        if compressor.scope == "flat"
-        else jax.tree.leaves(params)
-    )
     encode = lambda x: compressor.compress(x, compressor.init(x), jax.random.key(0))[0]  # noqa: E731
     return [array for piece in pieces for array in jax.tree.leaves(jax.eval_shape(encode, piece))]
 

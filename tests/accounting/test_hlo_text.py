@@ -117,6 +117,30 @@ def test_ranks_of_a_permutation_and_of_a_broadcast():
         (("%s = (f32[100]{0}, f32[100]{0:T(256)S(1)}, u32[], u32[]) collective-permute-start(%a), "
           "source_target_pairs={{0,1},{1,0}}",
           "ROOT %r = f32[100] collective-permute-done(%s)"), 400),
+        # two operands of one start (a GPU's combined all-gathers, a TPU's combined permutations)
+        (("%s = ((f32[100]{0}, bf16[8,2]{1,0}), (f32[800]{0}, bf16[64,2]{1,0})) "
+          "all-gather-start(%a, %b), channel_id=3, replica_groups=[1,8]<=[8], dimensions={0}, "
+          'use_global_device_ids=true, backend_config={"collective_backend_config":{}}',
+          "ROOT %r = (f32[800], bf16[64,2]) all-gather-done(%s)"), 7 * 432),
+        (("%s = ((f32[100], bf16[8,2]), (f32[100], bf16[8,2]), u32[]{:S(2)}) "
+          "collective-permute-start(%a, %b), source_target_pairs={{0,1},{1,0}}",
+          "ROOT %r = (f32[100], bf16[8,2]) collective-permute-done(%s)"), 432),
+        # the short spelling of an asynchronous operation: start, update, done with its opcode
+        (("%s = ((f32[100]), f32[12], u32[]) reduce-scatter-start(%a), to_apply=%add, "
+          "dimensions={0}, " + ALL,
+          "%u = ((f32[100]), f32[12], u32[]) reduce-scatter-update(%s)",
+          "ROOT %r = f32[12] reduce-scatter-done(%u)"), 350),
+        (("%s = ((f32[100]), f32[100], s32[]) all-to-all-start(%a), dimensions={0}, "
+          "replica_groups={{0,1,2,3},{4,5,6,7}}",
+          "ROOT %r = f32[100] all-to-all-done(%s)"), 300),
+        # a permutation that XLA:GPU cut in two: the send counts, its operand and no token
+        (("%t = token[] after-all()",
+          "%v = (f32[100], u32[], token[]) recv(%t), channel_id=1, "
+          "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,2}}}",
+          "%s = (f32[100], u32[], token[]) send(%a, %t), channel_id=1, "
+          'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,2}}"}',
+          "%d = token[] send-done(%s), channel_id=1",
+          "ROOT %r = (f32[100], token[]) recv-done(%v), channel_id=1"), 400),
         (("%s = ((f32[100]), f32[12]) async-start(%a), calls=%wrapped",
           "%u = ((f32[100]), f32[12]) async-update(%s), calls=%wrapped",
           "ROOT %r = f32[12] async-done(%u), calls=%wrapped"), 350),
@@ -203,7 +227,25 @@ def test_a_channel_without_global_ids_connects_all_partitions():
         ("%r = f32[100] collective-hop(%a), replica_groups={}", "'collective-hop'"),
         ("%r f32[100] all-reduce(%a), replica_groups={}", "line is not understood: %r"),
         ("%r = (f32[100], token[]) send(%a, %t), channel_id=2", "'send' between devices"),
+        ("%r = (f32[100], token[]) recv(%t), channel_id=2", "'recv' between devices"),
+        (
+            "%r = (f32[100], token[]) send(%a, %t), channel_id=2, frontend_attributes="
+            '{_xla_send_recv_source_target_pairs={{0,1}},_xla_send_recv_validation="{{0,7}}"}',
+            "send",
+        ),
         ('%r = f32[100] custom-call(%a), custom_call_target="nccl_put"', "custom call"),
+        ('%r = f32[100] custom-call(%a), custom_call_target="AsyncCollectiveStart"', "custom call"),
+        (
+            '%r = f32[100] custom-call(%a), custom_call_target="tpu_custom_call", backend_config='
+            '{"custom_call_config": {"body": "x", "has_communication": true}}',
+            "tpu_custom_call",
+        ),
+        ("%r = f32[12] fusion(%a), kind=kCustom, calls=%all-reduce-scatter.1", "fusion that calls"),
+        (
+            "%r = f32[100] collective-permute(%a, %a, %b, %b), source_target_pairs={{0,1}}, "
+            "slice_sizes={{50}}",
+            "of slices, 'r'",
+        ),
         ("%r = f32[100] call(%a), to_apply=%elsewhere", "'elsewhere' is called and not defined"),
         ("%r = f32[100] all-reduce(%a), channel_id=1, replica_groups={{0,1}}", "number replicas"),
     ],
@@ -228,3 +270,18 @@ def test_other_errors():
 def test_host_transfers_are_no_traffic_between_devices():
     line = "%r = (f32[100], token[]) send(%a, %t), channel_id=2, is_host_transfer=true"
     assert measure_hlo(module(line)).sent_bytes == 0
+
+
+def test_a_kernel_without_communication_is_no_traffic():
+    line = '%r = f32[100] custom-call(%a), custom_call_target="tpu_custom_call", backend_config={"custom_call_config": {"body": "x", "has_communication": false}}'
+    assert measure_hlo(module(line)).sent_bytes == 0
+
+
+def test_the_ranks_of_a_send():
+    line = (
+        "%s = (f32[100], u32[], token[]) send(f32[100]{0} %a, token[] %t), channel_id=1, "
+        "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,2}}}"
+    )
+    found = measure_hlo(module(line))
+    np.testing.assert_array_equal(found.sent_vector, [400, 400, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(found.received_vector, [0, 400, 400, 0, 0, 0, 0, 0])
