@@ -41,11 +41,11 @@ def test_by_hand(change, operation, sent):
 
 @pytest.mark.parametrize("all_reduce", ["native", "ring", "recursive_doubling"])
 def test_the_closed_form_is_exact(all_reduce):
-    """For every number of workers, with chunks that do not divide, and with the flag of a skip."""
+    """On any number of workers, with chunks that do not divide, and with the flag of a skip."""
     changes = [{}, {"on_nonfinite": "skip"}]
     if all_reduce == "native":  # a gathered payload takes no other
         changes.append({"on_nonfinite": "skip", "aggregator": "error_feedback(int8)"})
-    for n in range(2, 9):
+    for n in (2, 3, 5, 8):
         for hidden in (3, 16):
             for more in changes:
                 config = {"model": f"mlp(hidden={hidden})", "mesh": f"data={n}", "runtime": "vmap"}
