@@ -26,9 +26,9 @@ run: $(VENV)/.run
 
 test: $(VENV)/.test
 	@if [ -n "$(BROWSER)" ]; then \
-	  $(VENV)/bin/python -m pytest -q -n 2 --durations=5 -m "$(MARK)"; \
+	  $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal --durations=5 -m "$(MARK)"; \
 	else echo "no Chromium found: browser tests deselected"; \
-	  $(VENV)/bin/python -m pytest -q -n 2 --durations=5 -m "($(MARK)) and not browser"; fi
+	  $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal --durations=5 -m "($(MARK)) and not browser"; fi
 
 test-all:
 	@$(MAKE) test MARK="slow or not slow"
