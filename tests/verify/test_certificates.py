@@ -21,6 +21,7 @@ CONFIGS = sorted((Path(jddl.__file__).parent.parent / "configs").glob("[!_]*.py"
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_every_config_has_a_certificate(path):
     config = dict(jddl.validate(path).config) | {"runtime": "vmap"}
+    config["batch_size"] //= 3  # as even or uneven as before
     certificate = verify(config, steps=3)
     assert certificate.ok, certificate.rows
 
