@@ -38,7 +38,7 @@ def step(model, task):
 
     def local(params, opt, batch):
         def loss(params):
-            out, _ = assembly.forward(model, params, {}, batch["inputs"], ctx)
+            out, *_ = assembly.forward(model, params, {}, batch["inputs"], ctx)
             total, _ = task.loss(out, batch, ctx)
             return total / len(out), (total, task.metrics(out, batch, ctx)["accuracy"][0])
 

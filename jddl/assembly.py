@@ -35,28 +35,41 @@ class TrainState(NamedTuple):
     scale: Any
 
 
-def forward(model: Model, params: Any, stats: Any, inputs: Any, ctx: Context) -> tuple[Any, Any]:
-    """(outputs, new stats) of the whole model on one worker's inputs."""
+def forward(
+    model: Model, params: Any, stats: Any, inputs: Any, ctx: Context
+) -> tuple[Any, Any, Sums]:
+    """(outputs, new stats, aux of all parts) of the whole model on one worker's inputs."""
     shared, blocks = stats.get("shared", {}), []
-    x, shared, _ = model.embed(params["shared"], shared, inputs, ctx.within("embed"))
+    aux: dict[str, tuple[Any, Any]] = {}
+
+    def add(more: Sums) -> None:
+        for name, (total, weight) in more.items():
+            before = aux.get(name, (0.0, 0.0))
+            aux[name] = (before[0] + total, before[1] + weight)
+
+    x, shared, more = model.embed(params["shared"], shared, inputs, ctx.within("embed"))
+    add(more)
     for index, block in enumerate(params["blocks"]):
         own = stats["blocks"][index] if stats else {}
-        x, own, _ = model.block(block, own, x, ctx.within(f"block {index}"))
+        x, own, more = model.block(block, own, x, ctx.within(f"block {index}"))
         blocks.append(own)
-    x, shared, _ = model.head(params["shared"], shared, x, ctx.within("head"))
-    return x, {"shared": shared, "blocks": tuple(blocks)} if stats else {}
+        add(more)
+    x, shared, more = model.head(params["shared"], shared, x, ctx.within("head"))
+    add(more)
+    return x, {"shared": shared, "blocks": tuple(blocks)} if stats else {}, aux
 
 
 def sums(
     task: Task, model: Model, params: Any, stats: Any, batch: Any, ctx: Context
 ) -> tuple[Sums, Any]:
-    """({'loss': (sum, weight), ...the task's metrics}, new stats) of one worker's rows.
+    """({'loss': (sum, weight), ...the task's metrics, ...the model's aux}, new stats) of some rows.
 
     Raises:
-      ValueError: the batch has weights, but a sum's weight is a plain number: padding would count.
+      ValueError: the batch has weights, but a sum's weight is a plain number: padding would count;
+        the model's aux has a name of the task's.
     """
     ctx = ctx._replace(weights=batch.get("weight"))
-    outputs, stats = forward(model, params, stats, batch["inputs"], ctx)
+    outputs, stats, aux = forward(model, params, stats, batch["inputs"], ctx)
     found = {"loss": task.loss(outputs, batch, ctx), **task.metrics(outputs, batch, ctx)}
     for name, (_, weight) in found.items():
         if "weight" in batch and isinstance(weight, (int, float)):
@@ -64,7 +77,15 @@ def sums(
                 f"the task's {name} has the plain weight {weight}, but the batch holds 'weight' "
                 "(padding weighs 0): return weighted sums and the sum of the weights"
             )
-    return found, stats
+    if both := found.keys() & aux.keys():
+        raise ValueError(f"model and task both report {', '.join(sorted(both))}: rename one")
+    return {**found, **aux}, stats
+
+
+def objective(found: Sums) -> tuple[Any, Any]:
+    """(sum, weight) that training differentiates: the loss, each example penalised alike."""
+    total, weight = found["loss"]
+    return total + found["penalty"][0] * weight if "penalty" in found else total, weight
 
 
 def data_parallel(
@@ -107,7 +128,7 @@ def data_parallel(
 
             def loss_sum(params: Any) -> tuple[Any, Any]:
                 found, after = sums(task, model, params, stats, rows, ctx)
-                total, weight = found["loss"]
+                total, weight = objective(found)
                 constant.append(weight if isinstance(weight, (int, float)) else None)
                 return total, (jax.tree.map(lambda x: jnp.asarray(x, total.dtype), found), after)
 

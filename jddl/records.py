@@ -76,7 +76,10 @@ class Model(NamedTuple):
     embeddings need nothing special. `stats` has the same form and holds running statistics, the
     same on all workers; {} where there are none. `embed` and `head` get stats['shared'], a block
     its own part.
-    Each part: (params, stats, x, ctx) -> (x, stats, aux) with aux {name: (sum, weight)}.
+    Each part: (params, stats, x, ctx) -> (x, stats, aux) with aux {name: (sum, weight)}, reported
+    as means beside the task's metrics. aux['penalty'] is (a value, 1.0): the values of all parts
+    are added to the mean loss in training. Each must be the same on all workers, so it is computed
+    from sums over `ctx.data` (a balancing loss of experts).
     `dims(params)`: per leaf a PartitionSpec over role names ('tensor', 'expert').
     """
 

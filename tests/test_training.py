@@ -28,7 +28,7 @@ def reference():
     opt = tx.init(params)
 
     def loss(params, batch):
-        logits, _ = assembly.forward(model, params, stats, batch["inputs"], Context())
+        logits, *_ = assembly.forward(model, params, stats, batch["inputs"], Context())
         picked = jnp.take_along_axis(jax.nn.log_softmax(logits), batch["labels"][:, None], 1)
         return -picked.mean()
 

@@ -15,8 +15,13 @@ from jddl.trees import fold_name
 Build = Callable[[nnx.Rngs], nnx.Module]
 
 
-def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Model:
+def chain_model(
+    embed: Build, block: Build, num_blocks: int, head: Build, tied: tuple[str, ...] = ()
+) -> Model:
     """A Model whose parts are NNX modules called with (array, context); blocks have one structure.
+
+    A part returns an array, or (array, aux) with aux {name: (sum, weight)} (`records.Model`).
+    tied: names of parameters of the head that are the embedding's of the same name.
 
     params = {'shared': {'embed', 'head'}, 'blocks': (one tree a block)}. Each part is initialised
     from its own key, folded from the model's key and the part's name, so initial parameters do not
@@ -40,6 +45,8 @@ def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Mod
             )
 
         ends = {"embed": make("embed", "embed"), "head": make("head", "head")}
+        for name in tied:
+            del ends["head"][0][name]
         blocks = [make("block", f"block{i}") for i in range(num_blocks)]
         params, stats = (
             {"shared": {k: v[i] for k, v in ends.items()}, "blocks": tuple(b[i] for b in blocks)}
@@ -53,13 +60,17 @@ def chain_model(embed: Build, block: Build, num_blocks: int, head: Build) -> Mod
         def apply(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, dict[str, Any]]:
             held = (params, stats)
             if name != "block":
-                held = (params[name], stats[name] if stats else {})
+                own = params[name]
+                if name == "head" and tied:
+                    own = own | {t: params["embed"][t] for t in tied}
+                held = (own, stats[name] if stats else {})
             module = nnx.merge(graph, *map(_filled, abstract, held))
-            x = module(x, ctx)  # type: ignore[operator]
+            out = module(x, ctx)  # type: ignore[operator]
+            x, aux = out if isinstance(out, tuple) else (out, {})
             if not stats:
-                return x, stats, {}
+                return x, stats, aux
             after = nnx.to_pure_dict(nnx.state(module, nnx.BatchStat))
-            return x, after if name == "block" else {**stats, name: after}, {}
+            return x, after if name == "block" else {**stats, name: after}, aux
 
         return apply
 

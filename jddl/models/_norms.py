@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from jddl.collectives._api import copy_to, reduce_from
+from jddl.collectives._api import reduce_from
+from jddl.models._workers import over_workers
 from jddl.records import Context
 
 EPSILON = 1e-5
@@ -79,11 +80,7 @@ def _weights(x: Any, ctx: Context) -> tuple[Any, Any]:
 
 def _sum(x: Any, ctx: Context) -> Any:
     """Sum over all dimensions but the last and over the workers; so is its cotangent."""
-    total = jnp.sum(x, axis=tuple(range(x.ndim - 1)))
-    if ctx.data is None:
-        return total
-    # reduce_from sums forward; every worker's loss uses the sum, so copy_to adds their cotangents
-    return copy_to(reduce_from(total, ctx.data, ctx.all_reduce), ctx.data, ctx.all_reduce)
+    return over_workers(jnp.sum(x, axis=tuple(range(x.ndim - 1))), ctx)
 
 
 class GroupNorm(nnx.Module):

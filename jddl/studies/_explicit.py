@@ -89,8 +89,9 @@ def local_gradient(experiment: Experiment) -> Any:
         ctx = Context(key=key, train=True, examples=examples, weights=rows.get("weight"))
 
         def loss_sum(params: Any) -> Any:
-            x, after = assembly.forward(model, params, stats, rows["inputs"], ctx)
+            x, after, aux = assembly.forward(model, params, stats, rows["inputs"], ctx)
             total, weight = task.loss(x, rows, ctx)
+            total += aux.get("penalty", (0.0, 1.0))[0] * weight
             return total, (jnp.asarray(weight), after)
 
         return jax.grad(loss_sum, has_aux=True)(params)
