@@ -193,7 +193,7 @@ def test_forward_and_gradient_are_those_of_the_formulas(spec):
         along = jax.tree.map(lambda x: rng.standard_normal(x.shape), params)
         ends = [
             by_reference(jax.tree.map(lambda x, d: x + h * d, params, along)) for h in (1e-6, -1e-6)
-        ]  # noqa: B023
+        ]
         slope = sum(
             np.sum(g * d) for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(along))
         )
