@@ -13,9 +13,17 @@ def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
     q[b, s, heads, d], k and v [b, s, kv_heads, d]: query head h reads key and value head
     h // (heads / kv_heads). causal: position i sees positions 0 to i. The softmax is taken in
-    float32 at least.
+    float32 at least. (`jax.nn.dot_product_attention` takes it in float32 for float64 too, which
+    `verify` would report.)
     """
-    return jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+    b, s, _, d = q.shape
+    grouped = q.reshape(b, s, k.shape[2], -1, d)
+    scores = jnp.einsum("bikgd,bjkd->bkgij", grouped * d**-0.5, k)
+    scores = scores.astype(jnp.promote_types(q.dtype, jnp.float32))
+    if causal:
+        scores = jnp.where(jnp.tril(jnp.ones((s, s), bool)), scores, -jnp.inf)
+    weights = jax.nn.softmax(scores).astype(v.dtype)
+    return jnp.einsum("bkgij,bjkd->bikgd", weights, v).reshape(q.shape)
 
 
 def rotate(x: Any, theta: float) -> Any:

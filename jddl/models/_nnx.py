@@ -82,7 +82,7 @@ def chain_model(
         return params, stats if jax.tree.leaves(stats) else {}
 
     def end(name: str) -> Callable[..., Any]:
-        def apply(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, dict[str, Any]]:
+        def apply(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, Sums]:
             own = params[name]
             if name == "head":
                 own = own | {t: params["embed"][t] for t in tied}
@@ -91,7 +91,7 @@ def chain_model(
 
         return apply
 
-    def run_block(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, dict[str, Any]]:
+    def run_block(params: Any, stats: Any, x: Any, ctx: Context) -> tuple[Any, Any, Sums]:
         known = list(by_shapes.values())
         part = known[0] if len(known) == 1 else by_shapes[_shapes(params)]
         return part.run(params, stats, x, ctx)

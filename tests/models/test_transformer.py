@@ -191,9 +191,8 @@ def test_forward_and_gradient_are_those_of_the_formulas(spec):
     rng = np.random.default_rng(3)
     for _ in range(2):
         along = jax.tree.map(lambda x: rng.standard_normal(x.shape), params)
-        ends = [
-            by_reference(jax.tree.map(lambda x, d: x + h * d, params, along)) for h in (1e-6, -1e-6)
-        ]
+        moved = [jax.tree.map(lambda x, d, h=h: x + h * d, params, along) for h in (1e-6, -1e-6)]
+        ends = [by_reference(p) for p in moved]
         slope = sum(
             np.sum(g * d) for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(along))
         )
@@ -205,7 +204,8 @@ def test_a_position_does_not_see_what_follows_it():
     params, _ = model.init(jax.random.key(0))
     later = TOKENS.copy()
     later[:, 4:] = (later[:, 4:] + 1) % VOCABULARY
-    one, two = (assembly.forward(model, params, {}, t, Context())[0] for t in (TOKENS, later))
+    forward = jax.jit(lambda tokens: assembly.forward(model, params, {}, tokens, Context())[0])
+    one, two = forward(TOKENS), forward(later)
     np.testing.assert_array_equal(one[:, :4], two[:, :4])
     assert np.abs(one[:, 4:] - two[:, 4:]).min(axis=(0, 2)).max() > 0
 
