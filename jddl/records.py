@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import optax
@@ -59,6 +60,7 @@ class Task(NamedTuple):
       every worker and does not travel.
     metrics(outputs, batch, ctx) -> {name: (sum, weight)}
     inputs: shape of one example; outputs: width of the model's last dimension.
+    facts: of the data, where they are known: 'tokens_per_example', 'bytes_per_token' (of text).
     """
 
     batch: Callable[[int, str, int], dict[str, Any]]
@@ -67,6 +69,7 @@ class Task(NamedTuple):
     num_batches: Mapping[str, int]
     inputs: tuple[int, ...]
     outputs: int
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class Model(NamedTuple):

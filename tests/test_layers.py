@@ -14,7 +14,7 @@ LAYERS = [
     {"assembly", "guard"},
     {"runtimes"},
     {"experiment", "runs", "checkpoints", "watchdog"},
-    {"evaluation"},
+    {"evaluation", "throughput"},
     {"loop"},
     {"studies", "report"},
     {"cli"},
