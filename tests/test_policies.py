@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import jddl
-from jddl import throughput
+from jddl import assembly, throughput
+from jddl.experiment import batch_shapes
+from jddl.loop import traffic
+from jddl.records import Context, Model
+from jddl.remat import rematerialised
+from tests import in_float64
 
 MLP = {"runtime": "vmap", "mesh": "data=4", "model": "mlp(hidden=16)", "log_every": 2, "steps": 6}
 
@@ -64,3 +69,89 @@ def test_facts_of_the_task_give_tokens_and_bits(monkeypatch):
     bits = throughput.bits_per_byte({"validation_loss": 8 * math.log(2)}, facts)
     assert bits == {"validation_bits_per_byte": pytest.approx(2.0, rel=1e-15)}
     assert throughput.bits_per_byte({"validation_loss": 1.0}, {}) == {}
+
+
+# --- rematerialisation -------------------------------------------------------------------------
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+def kept_and_flops(model, policy, rows=24):
+    """Bytes that the backward pass is handed, and FLOPs of forward and backward."""
+    experiment = jddl.validate({"model": model, "mesh": "data=1", "batch_size": rows})
+    changed, task = rematerialised(experiment.model, policy), experiment.task
+    batch = batch_shapes(experiment, 1)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    params, stats = jax.eval_shape(changed.init, key)
+
+    def loss(params, stats, batch, key):
+        ctx = Context(key, True, assembly.places(batch))
+        return assembly.sums(task, changed, params, stats, batch, ctx)[0]["loss"][0]
+
+    def pull_back(params, *rest):
+        return jax.vjp(lambda p: loss(p, *rest), params)[1]
+
+    args = (params, stats, batch, key)
+    one = jax.vmap(pull_back, axis_name="data", in_axes=None, axis_size=1)
+    kept = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(one, *args)))
+    return kept, jddl.measure(jax.grad(loss), *args, axes={"data": 1}).flops
+
+
+@pytest.mark.parametrize(("model", "block_flops"), [
+    ("mlp(hidden=32, layers=5)", 5 * 2 * 24 * 32 * 32),
+    ("small_cnn(channels=4, layers=2, norm='batch')", 2 * 2 * 24 * 64 * 9 * 4 * 4),
+    ("small_cnn(channels=4, layers=2, norm='group', groups=2)", 2 * 2 * 24 * 64 * 9 * 4 * 4),
+])  # fmt: skip
+def test_what_is_kept_shrinks_and_a_forward_pass_of_the_blocks_is_the_price(model, block_flops):
+    """A convolution's padding counts."""
+    found = {policy: kept_and_flops(model, policy) for policy in RECOMPUTE}
+    assert found["none"][0] > found["selective"][0] > found["full"][0]
+    assert found["selective"][1] == found["none"][1]
+    assert found["full"][1] == found["none"][1] + block_flops
+
+
+def test_full_keeps_of_a_block_its_input_alone():
+    few, many = (kept_and_flops(f"mlp(hidden=32, layers={n})", "full")[0] for n in (2, 5))
+    assert many - few == 3 * 4 * (24 * 32 + 32 * 32 + 32)  # its input, and the parameters
+
+
+@pytest.mark.parametrize("model", [
+    "mlp(hidden=8, drop=0.5)", "small_cnn(channels=2, layers=1, norm='batch')",
+])  # fmt: skip
+def test_training_is_the_same_in_float64(model):
+    config = {"model": model, "runtime": "vmap", "mesh": "data=2", "batch_size": 4}
+    with jax.enable_x64(True):
+        states = [in_float64.train(jddl.validate(config | {"remat": p}), 2) for p in RECOMPUTE]
+        for state, _ in states[1:]:
+            in_float64.close(state.params, states[0][0].params)
+            in_float64.close(state.stats, states[0][0].stats)
+
+
+def test_selective_sends_nothing_twice_and_full_does():
+    """Three layers of batch normalisation send mean and variance; the last two are blocks."""
+    config = {"model": "small_cnn(channels=4, layers=2, norm='batch')", "batch_size": 16}
+    sent = {p: traffic(jddl.validate(config | {"remat": p}))["sent_bytes"] for p in RECOMPUTE}
+    assert sent["selective"] == sent["none"]
+    assert sent["full"] == sent["none"] + 2 * 2 * (4 * 4) * 2 * 7 // 8
+
+
+def test_a_plain_weight_of_a_blocks_sums_stays_plain():
+    def block(params, stats, x, ctx):
+        return params * x, stats, {"load": (x.sum(), 3.0), "seen": (x.sum(), x.max())}
+
+    model = rematerialised(Model(*[None] * 3, block, None), "full")
+    weights = []
+
+    def loss(p):
+        x, _, aux = model.block(p, {}, np.float32(2.0), Context())
+        weights.append({k: w for k, (_, w) in aux.items()})
+        return x * aux["load"][0]
+
+    assert jax.grad(loss)(np.float32(1.0)) == 4.0
+    assert weights[0]["load"] == 3.0 and type(weights[0]["load"]) is float
+    assert not isinstance(weights[0]["seen"], float)
+
+
+def test_an_unknown_remat_is_named():
+    with pytest.raises(ValueError, match="remat is one of none, selective, full, not 'half'"):
+        jddl.validate({"remat": "half"})
