@@ -143,7 +143,7 @@ def data_parallel(
             (gradients,) = pull_back(seed)
             return (jax.tree.map(lambda g: g / seed.astype(g.dtype), gradients), local), after
 
-        rows = (batch, _places(batch))
+        rows = (batch, places(batch))
         (gradients, local), stats = _added_up(gradient_sum, state.stats, rows, accumulate)
         chex.assert_trees_all_equal_shapes_and_dtypes(gradients, state.params)
         known = None if constant[-1] is None else constant[-1] * accumulate
@@ -185,7 +185,7 @@ def _added_up(f: Any, stats: Any, rows: Any, parts: int) -> tuple[Any, Any]:
     return lax.scan(add, (zeros, stats), cut)[0]
 
 
-def _places(batch: Any) -> Any:
+def places(batch: Any) -> Any:
     """i32[b]: where this worker's rows stand in the global batch."""
     size = len(jax.tree.leaves(batch)[0])
     return lax.axis_index("data") * size + jnp.arange(size, dtype=jnp.int32)

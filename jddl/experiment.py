@@ -22,6 +22,7 @@ from jddl.mesh import Mesh, Own, parse_mesh, size
 from jddl.mesh import P as PartitionSpec
 from jddl.precision import PRECISIONS, LossScaling, in_precision
 from jddl.records import Cluster, Model, Runtime, Strategy, Task
+from jddl.remat import rematerialised
 from jddl.runtimes.vmap import vmap
 from jddl.tasks._weights import padded
 from jddl.trees import as_key
@@ -40,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "uneven_batch": "error",  # or "pad": where batch_size does not divide
     "accumulate": 1,
     "precision": "float32",
+    "remat": "none",  # or "selective", "full": what is computed again in the backward pass
     "loss_scale": LossScaling().initial,  # the first one, for precision='float16'
     "loss_scale_period": LossScaling().period,  # good steps after which it doubles
     "steps": 100,
@@ -62,7 +64,10 @@ SPEC_FIELDS = {
 
 
 class Experiment(NamedTuple):
-    """Everything that a config builds; nothing here has touched a device."""
+    """Everything that a config builds; nothing here has touched a device.
+
+    model: without rematerialisation, which concerns the strategy's backward pass alone.
+    """
 
     config: ConfigDict
     mesh: Mesh
@@ -204,7 +209,7 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
         model = in_precision(model, config.precision)
     strategy = assembly.data_parallel(
         task,
-        model,
+        rematerialised(model, config.remat),
         mesh,
         make("aggregator"),
         optimizer,

@@ -28,6 +28,7 @@ from jddl.mesh import Own
 from jddl.network._price import step_seconds
 from jddl.runs import Writer, check_free
 from jddl.runtimes._devices import ensure_devices
+from jddl.throughput import bits_per_byte, speeds
 from jddl.trees import as_key, step_key
 from jddl.watchdog import deadline
 
@@ -78,6 +79,8 @@ def train(
     step, sums = jitted_step(experiment), jax.tree.structure(step_shapes(experiment)[1])
     plan = {"steps": config.steps, "batch_size": config.batch_size}
     started = last = time.perf_counter() - here.get("seconds", 0.0)
+    intervals: list[tuple[int, float]] = []  # (steps, seconds) between logged rows
+    logged = first
     stops = config.on_nonfinite == "stop"
     collectives = ""
     if config.step_timeout:  # compiled ahead, so that compiling does not count as hanging
@@ -95,7 +98,8 @@ def train(
                 now = time.perf_counter()
                 writer.metric(row)
                 writer.timing({"step": number, "seconds": now - started, "since_last": now - last})
-                last = now
+                intervals.append((number - logged, now - last))
+                last, logged = now, number
                 if progress:
                     progress({**row, **plan, "seconds": now - started})
                 if stops and not np.isfinite(row["loss"]):
@@ -118,6 +122,8 @@ def train(
     summary = {
         **task.facts,
         **held_out,
+        **bits_per_byte(held_out, task.facts),
+        **speeds(experiment, intervals),
         "final_loss": writer.metrics[-2]["loss"],
         "steps": config.steps,
         **traffic(experiment),

@@ -10,11 +10,11 @@ PACKAGE = Path(jddl.__file__).parent
 LAYERS = [
     {"spec", "components", "catalog", "trees", "records", "mesh", "accounting", "network"},
     {"collectives", "compressors", "tasks"},
-    {"models", "aggregators", "clipping", "precision"},
+    {"models", "aggregators", "clipping", "precision", "remat"},
     {"assembly", "guard"},
     {"runtimes"},
     {"experiment", "runs", "checkpoints", "watchdog"},
-    {"evaluation"},
+    {"evaluation", "throughput"},
     {"loop"},
     {"studies", "report"},
     {"cli"},

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from jddl import accounting, catalog
 from jddl.collectives._execute import Axis, execute
@@ -14,6 +15,7 @@ from jddl.collectives._schedule import Schedule
 from jddl.trees import ravel
 
 VERBS = ("all_reduce",)
+REDUCED = "jddl.reduced"  # what `reduce_from` returns
 
 
 @cache
@@ -71,7 +73,13 @@ def _no_gradient(axis: Axis, algorithm: str, primals: Any, tangents: Any) -> Any
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def reduce_from(tree: Any, axis: Axis, algorithm: str = "native") -> Any:
     """Sum over `axis` forward, identity backward: after a row-parallel layer."""
-    return all_reduce(tree, axis, algorithm)
+    return _reduced(tree, axis, algorithm)
+
+
+def _reduced(tree: Any, axis: Axis, algorithm: str) -> Any:
+    """The sum under a name, by which rematerialisation keeps it instead of sending again."""
+    total = all_reduce(tree, axis, algorithm)
+    return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), total)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
@@ -81,7 +89,7 @@ def copy_to(tree: Any, axis: Axis, algorithm: str = "native") -> Any:
 
 
 reduce_from.defvjp(
-    lambda tree, axis, algorithm: (all_reduce(tree, axis, algorithm), None),
+    lambda tree, axis, algorithm: (_reduced(tree, axis, algorithm), None),
     lambda axis, algorithm, _, gradient: (gradient,),
 )
 copy_to.defvjp(

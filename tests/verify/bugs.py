@@ -268,7 +268,7 @@ def _one_mask(step):
     """Every worker believes that its examples are the first ones of the batch."""
 
     def wrong(state, batch, key):
-        with mock.patch.object(assembly, "_places", lambda batch: jnp.arange(rows(batch))):
+        with mock.patch.object(assembly, "places", lambda batch: jnp.arange(rows(batch))):
             return step(state, batch, key)
 
     return wrong
