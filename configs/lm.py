@@ -24,4 +24,5 @@ def get_config():
     config.batch_size = 32
     config.steps = 300
     config.log_every = 20
+    config.save_every = 100
     return config

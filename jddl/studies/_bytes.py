@@ -49,9 +49,9 @@ def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], Fra
         return None
     if any(part.dotted for part in spec.calls(call)):  # somebody else's code
         return None
-    params, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
-    if jax.tree.leaves(stats):
+    if communicates(experiment):
         return None
+    params, _ = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
     vectors: dict[Any, int] = {}
     for leaf in jax.tree.leaves(params):
         vectors[leaf.dtype] = vectors.get(leaf.dtype, 0) + leaf.size
@@ -78,6 +78,23 @@ def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], Fra
     if config.on_nonfinite == "skip" and _has_own_state(experiment):
         found["psum"] += _all_reduce("native", n, 1, 4)
     return {(name, ("data",)): sent for name, sent in found.items() if sent}
+
+
+def communicates(experiment: Experiment) -> bool:
+    """Whether the model sums something over the workers: batch statistics, a balancing loss."""
+    task, model = experiment.task, experiment.model
+
+    def loss(params: Any, stats: Any, batch: Any, key: Any) -> Any:
+        ctx = Context(key, True, np.arange(rows), data="data")
+        found, _ = assembly.sums(task, model, params, stats, batch, ctx)
+        return assembly.objective(found)[0]
+
+    params, stats = jax.eval_shape(lambda: model.init(jax.random.key(0)))
+    batch = batch_shapes(experiment, size(experiment.mesh))
+    rows = len(jax.tree.leaves(batch)[0])
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    axes = {"data": max(2, size(experiment.mesh))}
+    return bool(accounting.measure(loss, params, stats, batch, key, axes=axes).sent_bytes)
 
 
 def _has_own_state(experiment: Experiment) -> bool:
@@ -128,7 +145,7 @@ def _weight_travels(experiment: Experiment) -> bool:
     travels: list[bool] = []
 
     def look(params: Any, stats: Any, batch: Any) -> Any:
-        outputs, _ = assembly.forward(experiment.model, params, stats, batch["inputs"], Context())
+        outputs, *_ = assembly.forward(experiment.model, params, stats, batch["inputs"], Context())
         _, weight = experiment.task.loss(outputs, batch, Context(train=True))
         travels.append(not isinstance(weight, (int, float)))
         return ()

@@ -48,17 +48,18 @@ def of_exchange(
     bad: list[int],
     mesh: list[Any],
     right: list[Any],
+    together: bool,
 ) -> dict[int, str]:
     """The same for lossy exchanges: mistakes in what the aggregator remembers."""
-    local = _explicit.local_gradient(experiment)
+    local = _explicit.local_gradient(experiment, together)
 
     def made(steps: int) -> _mistakes.Made:
         for text, wrong in _mistakes.of_rule(rule):
             agree = _explicit.by_lists(wrong, right[0], workers)
-            yield (
-                text,
-                _explicit.train(experiment, optimizer, workers, steps, np.float64, agree, local),
+            trained = _explicit.train(
+                experiment, optimizer, workers, steps, np.float64, agree, local, together=together
             )
+            yield text, trained
 
     with jax.enable_x64(True):
         return _name(made, bad, mesh, right)

@@ -1,7 +1,8 @@
 """Training on one device with an explicit Python list of workers: what `verify` compares with.
 
 No step, runtime, collective or exchange of jddl is used here: only the task, the model and its
-forward pass, the optimiser and, for lossy methods, the aggregator's form on lists.
+forward pass, the optimiser and, for lossy methods, the aggregator's form on lists. A model that
+communicates by itself (batch normalisation, balanced experts) has its workers on a vmapped axis.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def train(
     agree: Agree,
     local: Any = None,
     wrong: Wrong = Wrong(),  # noqa: B008 - immutable
+    together: bool = False,
 ) -> list[Any]:
     """Parameters (host) before the first and after each step.
 
@@ -58,35 +60,46 @@ def train(
       workers: how many equal pieces the global batch is cut into (the last ones may be shorter).
       dtype: of parameters and data.
       agree: makes one gradient of the workers'.
-      local: `local_gradient(experiment)`, to compile it once for many trainings.
+      local: `local_gradient(experiment, together)`, to compile it once for many trainings.
       wrong: mistakes.
+      together: whether the model's own sums span the workers, which then have as many rows each.
     """
     task, seed = experiment.task, experiment.config.seed
-    local = local or local_gradient(experiment)
+    local = local or local_gradient(experiment, together)
     params, stats = cast(experiment.model.init(jax.random.key(seed)), dtype)
     opt, seen = optimizer.init(params), [params]
     for step in range(steps):
         batch = cast(task.batch(step, "train", seed), dtype)
         at, key = seen[max(0, len(seen) - 1 - wrong.lag)], as_key(step_key(seed, step + 1))
-        gradients, weights = [], []
-        for worker, (rows, places) in enumerate(_pieces(batch, workers, wrong)):
-            own_key = jax.random.fold_in(key, worker) if wrong.rank_key else key
-            gradient, (weight, after) = local(at, stats, rows, own_key, places)
-            gradients.append(gradient)
-            weights.append(weight)
-        stats = after
+        pieces = list(_pieces(batch, workers, wrong))
+        if together:
+            rows, places = jax.tree.map(lambda *xs: np.stack(xs), *pieces)
+            stacked = local(at, stats, rows, key, places)
+            found = [jax.tree.map(lambda x: x[i], stacked) for i in range(workers)]  # noqa: B023
+        else:
+            found = []
+            for worker, (rows, places) in enumerate(pieces):
+                own_key = jax.random.fold_in(key, worker) if wrong.rank_key else key
+                found.append(local(at, stats, rows, own_key, places))
+        gradients = [gradient for gradient, _ in found]
+        weights = [weight for _, (weight, _) in found]
+        stats = found[-1][1][1]
         updates, opt = optimizer.update(agree(gradients, weights, step), opt, params)
         params = optax.apply_updates(params, updates)
         seen.append(params)
     return [jax.device_get(p) for p in seen]
 
 
-def local_gradient(experiment: Experiment) -> Any:
-    """Jitted (params, stats, rows, key, examples) -> (gradient of the sum, (weight, stats))."""
+def local_gradient(experiment: Experiment, together: bool = False) -> Any:
+    """Jitted (params, stats, rows, key, examples) -> (gradient of the sum, (weight, stats)).
+
+    together: rows, examples and results are of all workers, with one more dimension in front.
+    """
     task, model = experiment.task, experiment.model
+    axis = "data" if together else None
 
     def gradient(params: Any, stats: Any, rows: Any, key: Any, examples: Any) -> Any:
-        ctx = Context(key=key, train=True, examples=examples, weights=rows.get("weight"))
+        ctx = Context(key, True, examples, rows.get("weight"), data=axis)
 
         def loss_sum(params: Any) -> Any:
             x, after, aux = assembly.forward(model, params, stats, rows["inputs"], ctx)
@@ -96,6 +109,8 @@ def local_gradient(experiment: Experiment) -> Any:
 
         return jax.grad(loss_sum, has_aux=True)(params)
 
+    if together:
+        return jax.jit(jax.vmap(gradient, in_axes=(None, None, 0, None, 0), axis_name=axis))
     return jax.jit(gradient)
 
 

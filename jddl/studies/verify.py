@@ -22,7 +22,7 @@ from jddl.experiment import (
 from jddl.mesh import size
 from jddl.runtimes._devices import ensure_devices
 from jddl.studies import _causes, _explicit, _on_mesh
-from jddl.studies._bytes import bytes_three_ways
+from jddl.studies._bytes import bytes_three_ways, communicates
 from jddl.trees import leaf_names
 
 PRECISION_FIELDS = ("precision", "loss_scale", "loss_scale_period")
@@ -81,7 +81,7 @@ def verify(
 
     Raises:
       ValueError: a wrong config, too few devices, an aggregator without a form on lists; a model
-        with running statistics under accumulation or a lossy exchange.
+        that sums over the workers (batch statistics, balanced experts) under accumulation.
     """
     if isinstance(config, (str, bytes)) or hasattr(config, "__fspath__"):
         config, accepted = load_config(config)
@@ -95,7 +95,7 @@ def verify(
     changed = [f for f in config if config[f] != lossless[f]]
     lossy = ", ".join(f"{f}={lossless[f]!r}" for f in changed)
 
-    _check_comparable(experiment, wide != lossless)
+    _check_comparable(experiment)
     rows = _data(config, experiment, make)
     rows += _against_one_device(lossless, steps, make, allow_import)
     if wide != lossless:
@@ -119,18 +119,13 @@ def exact_config(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Conf
     return found
 
 
-def _check_comparable(experiment: Experiment, lossy: bool) -> None:
-    """Batch statistics over all workers exist in neither reference where these are cut up."""
-    _, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
-    cut = ""
-    if experiment.config.accumulate > 1:
-        cut = "accumulate > 1: each micro-batch has its own statistics"
-    elif lossy:
-        cut = "a lossy exchange: its explicit workers compute one by one"
-    if cut and jax.tree.leaves(stats):
+def _check_comparable(experiment: Experiment) -> None:
+    """A model's sums over the workers are a micro-batch's, which the whole batch does not have."""
+    if experiment.config.accumulate > 1 and communicates(experiment):
         raise ValueError(
-            f"a model with running statistics has no one-device reference under {cut}; verify it "
-            "with accumulate=1 and aggregator='mean'"
+            "a model that sums over the workers (batch statistics, balanced experts) has no "
+            "one-device reference under accumulate > 1: each micro-batch has its own sums; verify "
+            "it with accumulate=1"
         )
 
 
@@ -232,7 +227,7 @@ def _against_explicit_workers(
     config: ConfigDict, experiment: Experiment, steps: int, make: Build, allow: tuple[str, ...]
 ) -> list[Row]:
     optimizer, _ = _optimizers(config, allow)
-    workers = size(experiment.mesh)
+    workers, together = size(experiment.mesh), communicates(experiment)
     given = {"seed": config.seed, "axis": "data", "all_reduce": config.all_reduce}
     rule = catalog.on_lists("aggregators", config.aggregator, given, allow)
     if rule is None:
@@ -245,10 +240,12 @@ def _against_explicit_workers(
         with jax.enable_x64(dtype is np.float64):
             params, _ = _explicit.cast(experiment.model.init(jax.random.key(config.seed)), dtype)
             agree = _explicit.by_lists(rule, params, workers)
-            reference = _explicit.train(experiment, optimizer, workers, steps, dtype, agree)
+            reference = _explicit.train(
+                experiment, optimizer, workers, steps, dtype, agree, together=together
+            )
             pairs[dtype] = _Pair(_on_mesh.train(experiment, steps, dtype), reference)
     seek = lambda bad: _causes.of_exchange(  # noqa: E731
-        experiment, optimizer, rule, workers, bad, *pairs[np.float64]
+        experiment, optimizer, rule, workers, bad, *pairs[np.float64], together
     )
     return _compare("explicit workers", config, pairs, seek)
 
