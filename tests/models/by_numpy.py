@@ -34,7 +34,9 @@ def agree(model, reference, inputs, train=False):
         return jnp.sum(found * weights), found
 
     with jax.enable_x64(True):
-        gradient, found = jax.jit(jax.grad(loss, has_aux=True))(cast(params), *cast((stats, inputs)))
+        gradient, found = jax.jit(jax.grad(loss, has_aux=True))(
+            cast(params), *cast((stats, inputs))
+        )
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
     for _ in range(3):
