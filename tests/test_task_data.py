@@ -221,6 +221,37 @@ def test_a_loader_says_what_to_install_and_what_to_prepare(spec, package, monkey
     refused(spec, "nothing is downloaded", "where there is a network")
 
 
+def test_what_is_wrong_with_a_prepared_set_is_said(monkeypatch, tmp_path):
+    package = types.ModuleType("datasets")
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    plain = rows(20)
+    plain.features = {"image": None, "label": None, "text": None}
+    spec = f"hugging_face(path='{tmp_path}')"
+    for splits, words in (
+        ({"train": rows(20)}, ("splits train and test", "it has train")),
+        (rows(20), ("one split without a name",)),
+        ({"train": plain, "test": plain}, ("no ClassLabel",)),
+    ):
+        package.load_from_disk = lambda path, splits=splits: splits
+        refused(spec, *words)
+    refused(spec.replace(")", ", image='img')"), "no column 'img'", "image, label, text")
+
+    def tfrecords(split):
+        raise NotImplementedError("random access")
+
+    tensorflow = types.ModuleType("tensorflow_datasets")
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", tensorflow)
+    builder = types.SimpleNamespace(as_data_source=tfrecords)
+    tensorflow.builder_from_directory = lambda path: builder
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "dataset_info.json").write_text("{}")
+    spec = f"tfds(name='mnist', dir='{tmp_path}')"
+    builder.info = types.SimpleNamespace(splits=["train", "test"])
+    refused(spec, "file_format='array_record'")
+    builder.info.splits.remove("test")
+    refused(spec, "train and test are wanted; there are train")
+
+
 def test_every_row_is_read_once_an_epoch_in_an_order_that_stays():
     sources = {"train": rows(40), "test": rows(4)}
     task = from_disk(sources, "image", "label", 7, batch_size=12)
