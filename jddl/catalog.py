@@ -306,7 +306,13 @@ def _built_arguments(
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     stated = _arguments(component, spec)
-    for name in ("batch_size", "n", "inputs", "outputs"):  # facts of the run, not choices
+    for name in (
+        "batch_size",
+        "n",
+        "inputs",
+        "outputs",
+        "vocabulary",
+    ):  # facts of the run, not choices
         if name in stated and name in given and stated[name] != given[name]:
             raise ValueError(f"{spec}: {name} is {given[name]} in this run; leave it out")
     for parameter in component.parameters:

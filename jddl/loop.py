@@ -116,6 +116,7 @@ def train(
     held_out = evaluate(experiment, params, stats)
     writer.metric({"step": config.steps, **held_out})
     summary = {
+        **task.facts,
         **held_out,
         "final_loss": writer.metrics[-2]["loss"],
         "steps": config.steps,

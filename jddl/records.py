@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import optax
@@ -59,6 +60,11 @@ class Task(NamedTuple):
       every worker and does not travel.
     metrics(outputs, batch, ctx) -> {name: (sum, weight)}
     inputs: shape of one example; outputs: width of the model's last dimension.
+    facts: what a run writes into summary.json about its data, as JSON values (`corpus_sha256`).
+      Some names mean something to others: 'vocabulary', the number of different ids in integer
+      inputs, is given to a model that has a parameter of that name; 'bytes_per_token' and
+      'tokens_per_example' say that the loss is in nats a token of so many bytes, so that
+      loss / (ln 2 * bytes_per_token) is bits a byte.
     """
 
     batch: Callable[[int, str, int], dict[str, Any]]
@@ -67,6 +73,7 @@ class Task(NamedTuple):
     num_batches: Mapping[str, int]
     inputs: tuple[int, ...]
     outputs: int
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class Model(NamedTuple):

@@ -15,6 +15,7 @@ from jddl.mesh import Own
 from jddl.mesh import P as Spec
 from jddl.records import Context
 from jddl.runtimes.vmap import vmap
+from tests import properties_tasks
 
 RNG = np.random.default_rng(0)
 
@@ -330,3 +331,4 @@ PROPERTIES = {
     "runtimes/shard_map": (shard_map_runtime, ("  check_vma=False,", "  check_vma=True,")),
     "aggregators/error_feedback": (error_feedback, ("x - own", "0 * own")),
 }
+PROPERTIES |= properties_tasks.PROPERTIES

@@ -1,3 +1,4 @@
+from jddl.models.embedding_bag import embedding_bag as embedding_bag
 from jddl.models.linear import linear as linear
 from jddl.models.lstm import lstm as lstm
 from jddl.models.mlp import mlp as mlp

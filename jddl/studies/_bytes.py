@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jddl import accounting, catalog, spec
+from jddl import accounting, assembly, catalog, spec
 from jddl.collectives._api import schedule
 from jddl.experiment import Experiment, batch_shapes, device_state
 from jddl.loop import compiled_step, measured_step
@@ -127,12 +127,13 @@ def _weight_travels(experiment: Experiment) -> bool:
     """Whether the task's weight is an array: then its sum over the workers is asked for."""
     travels: list[bool] = []
 
-    def look(outputs: Any, batch: Any) -> Any:
+    def look(params: Any, stats: Any, batch: Any) -> Any:
+        outputs, _ = assembly.forward(experiment.model, params, stats, batch["inputs"], Context())
         _, weight = experiment.task.loss(outputs, batch, Context(train=True))
         travels.append(not isinstance(weight, (int, float)))
         return ()
 
     batch = batch_shapes(experiment, size(experiment.mesh))
-    outputs = (jax.tree.leaves(batch)[0].shape[0], experiment.task.outputs)
-    jax.eval_shape(look, jax.ShapeDtypeStruct(outputs, "float32"), batch)
+    params, stats = jax.eval_shape(lambda: experiment.model.init(jax.random.key(0)))
+    jax.eval_shape(look, params, stats, batch)
     return travels[0]

@@ -1,2 +1,10 @@
 from jddl.tasks.digits import digits as digits
+from jddl.tasks.fashion_mnist import fashion_mnist as fashion_mnist
+from jddl.tasks.hugging_face import hugging_face as hugging_face
+from jddl.tasks.images import images as images
 from jddl.tasks.least_squares import least_squares as least_squares
+from jddl.tasks.logistic import logistic as logistic
+from jddl.tasks.python_source import python_source as python_source
+from jddl.tasks.recsys import recsys as recsys
+from jddl.tasks.text import text as text
+from jddl.tasks.tfds import tfds as tfds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +14,10 @@ from jddl.tasks._weights import weighted
 
 
 def cross_entropy(outputs: Any, batch: Any, ctx: Context) -> tuple[Any, Any]:
-    """(weighted sum of -log softmax(outputs)[label], sum of weights)."""
+    """(weighted sum of -log softmax(outputs)[label], sum of weights).
+
+    outputs[b, ..., classes], labels[b, ...]: one label an example, or one a token.
+    """
     losses = optax.softmax_cross_entropy_with_integer_labels(outputs, batch["labels"])
     return weighted(losses, batch)
 
@@ -32,6 +36,12 @@ def shuffled(size: int, batch_size: int, step: int, seed: int) -> np.ndarray:
     """
     first, last = step * batch_size, (step + 1) * batch_size
     epochs = range(first // size, (last - 1) // size + 1)
-    order = np.concatenate([np.random.default_rng([seed, e]).permutation(size) for e in epochs])
+    order = np.concatenate([_permutation(size, seed, epoch) for epoch in epochs])
     offset = epochs[0] * size
     return order[first - offset : last - offset]
+
+
+@lru_cache(maxsize=8)
+def _permutation(size: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch; drawn once, not at each of its steps."""
+    return np.random.default_rng([seed, epoch]).permutation(size)

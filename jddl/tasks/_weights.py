@@ -12,14 +12,17 @@ from jddl.records import Task
 
 
 def weighted(values: Any, batch: Any) -> tuple[Any, Any]:
-    """(sum of weight * value, sum of weights) of one value an example.
+    """(sum of weight * value, sum of weights) of values[b, ...], one or more an example.
 
-    Without batch['weight'] the weight is the plain number of examples: it is the same on every
-    worker, and nothing travels for it.
+    Without batch['weight'] the weight is the plain number of values: it is the same on every
+    worker, and nothing travels for it. With weights [b] each value of an example weighs the same.
     """
     if "weight" not in batch:
         return values.sum(), float(values.size)
     weight = batch["weight"].astype(values.dtype)
+    if weight.ndim < values.ndim:  # one number an example, several values: one a token
+        weight = weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim))
+        weight = jnp.broadcast_to(weight, values.shape)
     return jnp.sum(values * weight), jnp.sum(weight)
 
 
