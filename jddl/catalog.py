@@ -56,7 +56,8 @@ def exact(shelf: str, text: str, allow_import: tuple[str, ...] = ()) -> str:
 
     A file says how in `EXACT = "topk(ratio=1.0)"`; `EXACT = "identity"` where no argument does it.
     """
-    return canonical(shelf, specs.render(_exact(shelf, specs.parse_call(text), allow_import)))
+    lossless = _exact(shelf, specs.parse_call(text), allow_import)
+    return canonical(shelf, specs.render(lossless), allow_import)
 
 
 def on_lists(

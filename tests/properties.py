@@ -205,6 +205,50 @@ def small_cnn(factory):
     np.testing.assert_allclose(found, np.tile(x.sum((1, 2, 3))[:, None] / 4, (1, 2)), rtol=1e-5)
 
 
+def resnet(factory):
+    """Blocks whose convolutions are all 0 are the identity: the head sees the stem's output."""
+    x = RNG.random((2, 4, 6, 1)).astype(np.float32)
+
+    def empty_blocks(params):
+        params = jax.tree.map(np.zeros_like, params)
+        params["shared"]["embed"]["first"]["convolution"]["kernel"][1, 1] = 1
+        params["shared"]["head"]["linear"]["kernel"][:] = 1
+        return params
+
+    found, _ = _outputs(factory((4, 6, 1), 2, stages=[2], width=1, norm="none"), empty_blocks, x)
+    np.testing.assert_allclose(found, np.tile(x.mean((1, 2, 3))[:, None], (1, 2)), rtol=1e-5)
+
+
+def vit(factory):
+    """Attention knows no order: without positions the patches may be shuffled."""
+    x = RNG.random((2, 4, 6, 1)).astype(np.float32)
+
+    def no_positions(params):
+        positions = params["shared"]["embed"]["positions"]
+        params["shared"]["embed"]["positions"] = 0 * positions
+        return params
+
+    model = factory((4, 6, 1), 3, width=4, heads=2, layers=2, pool="mean")
+    found, _ = _outputs(model, no_positions, x)
+    shuffled = np.concatenate([x[:, 2:], x[:, :2]], 1)[:, :, [4, 5, 0, 1, 2, 3]]
+    np.testing.assert_allclose(_outputs(model, no_positions, shuffled)[0], found, atol=1e-5)
+    assert np.abs(_outputs(model, lambda p: p, shuffled)[0] - found).max() > 1e-4
+
+
+def lstm(factory):
+    """With all gates open the cell counts: h is tanh(1), tanh(2), ... whatever the tokens."""
+
+    def open_gates(params):
+        params = jax.tree.map(np.zeros_like, params)
+        params["blocks"][0]["bias"][:] = 30  # sigmoid and tanh of it are 1
+        params["shared"]["head"]["linear"]["kernel"][:] = 0.5
+        return params
+
+    found, _ = _outputs(factory((5,), 3, width=2), open_gates, np.array([[0, 2, 1, 1, 0]]))
+    wanted = np.tanh(np.arange(1.0, 6))
+    np.testing.assert_allclose(found[0], np.tile(wanted[:, None], (1, 3)), rtol=1e-5)
+
+
 def cluster(factory):
     """A message of M bytes costs latency + M / bandwidth; a ring has 14 of an eighth."""
     made = factory(latency=1e-3, bandwidth=1e6, flops=2e6)
@@ -274,6 +318,9 @@ PROPERTIES = {
     "models/mlp": (mlp, ("nnx.relu(x)", "x")),
     "models/linear": (linear, ("zeros_init()", "ones_init()")),
     "models/small_cnn": (small_cnn, ("nnx.avg_pool", "nnx.max_pool")),
+    "models/resnet": (resnet, ("residual + (x if", "residual + (0 * x if")),
+    "models/vit": (vit, ("x.mean(1)", "x[:, 1]")),
+    "models/lstm": (lstm, ("sigmoid(f) * c", "sigmoid(f) * h")),
     "network/cluster": (
         cluster,
         ("n, latency, bandwidth, flops)", "n, latency, flops, bandwidth)"),

@@ -1,0 +1,21 @@
+"""A small vision transformer on digits: sixteen patches of 2 x 2 pixels.
+
+    jddl train --config=configs/vit.py --workdir=runs/vit
+
+About TIME seconds on two CPU cores; test accuracy at least 0.95.
+"""
+
+from jddl import default_config
+
+
+def get_config():
+    """Two blocks of width 32, 4 workers, the learning rate falls like a cosine."""
+    config = default_config()
+    config.model = "vit(drop=0.1)"
+    config.mesh = "data=4"
+    config.runtime = "vmap"
+    config.batch_size = 120
+    schedule = "cosine_decay_schedule(init_value=0.005, decay_steps=400)"
+    config.optimizer = f"adamw(learning_rate={schedule}, weight_decay=0.05)"
+    config.steps = 400
+    return config
