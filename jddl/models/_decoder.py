@@ -30,8 +30,8 @@ class _Norm(nnx.Module):
 
     def __init__(self, width: int, kind: str, rngs: nnx.Rngs) -> None:
         del rngs
-        self.scale = nnx.Param(jnp.ones(width))
-        self.bias = nnx.data(nnx.Param(jnp.zeros(width)) if kind == "layer" else None)
+        self.scale = nnx.Param(jnp.ones(width, jnp.float32))
+        self.bias = nnx.data(nnx.Param(jnp.zeros(width, jnp.float32)) if kind == "layer" else None)
 
     def __call__(self, x: Any) -> Any:
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -46,10 +46,12 @@ class _Embed(nnx.Module):
     def __init__(
         self, vocabulary: int, length: int, shape: Shape, drop: float, rngs: nnx.Rngs
     ) -> None:
-        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width)))
+        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width), jnp.float32))
         learned = shape.positions == "learned"
         self.positions = nnx.data(
-            nnx.Param(_normal(rngs.params(), (length, shape.width))) if learned else None
+            nnx.Param(_normal(rngs.params(), (length, shape.width), jnp.float32))
+            if learned
+            else None
         )
         self.drop = drop
 
@@ -123,7 +125,7 @@ class _Block(nnx.Module):
 class _Head(nnx.Module):
     def __init__(self, vocabulary: int, shape: Shape, rngs: nnx.Rngs) -> None:
         self.norm = _Norm(shape.width, shape.norm, rngs)
-        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width)))
+        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width), jnp.float32))
 
     def __call__(self, x: Any, ctx: Context) -> Any:
         return self.norm(x) @ self.table[...].T  # [b, s, vocabulary]

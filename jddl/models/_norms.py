@@ -39,10 +39,10 @@ class BatchNorm(nnx.Module):
 
     def __init__(self, channels: int, rngs: nnx.Rngs, momentum: float = 0.9) -> None:
         del rngs
-        self.scale = nnx.Param(jnp.ones(channels))
-        self.bias = nnx.Param(jnp.zeros(channels))
-        self.mean = nnx.BatchStat(jnp.zeros(channels))
-        self.var = nnx.BatchStat(jnp.ones(channels))
+        self.scale = nnx.Param(jnp.ones(channels, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(channels, jnp.float32))
+        self.mean = nnx.BatchStat(jnp.zeros(channels, jnp.float32))
+        self.var = nnx.BatchStat(jnp.ones(channels, jnp.float32))
         self.momentum = momentum
 
     def __call__(self, x: Any, ctx: Context) -> Any:

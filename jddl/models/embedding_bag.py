@@ -17,7 +17,9 @@ EXAMPLES = ("embedding_bag(vocabulary=60, width=4)",)
 class _Bag(nnx.Module):
     def __init__(self, vocabulary: int, width: int, rngs: nnx.Rngs) -> None:
         scale = width**-0.5
-        self.table = nnx.Param(scale * jax.random.normal(rngs.params(), (vocabulary, width)))
+        self.table = nnx.Param(
+            scale * jax.random.normal(rngs.params(), (vocabulary, width), jnp.float32)
+        )
 
     def __call__(self, x: Any, ctx: Context) -> Any:
         rows = jnp.take(self.table[...], x, axis=0)  # [b, fields, width]

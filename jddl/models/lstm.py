@@ -20,7 +20,9 @@ LECUN_NORMAL = normal()
 
 class _Embed(nnx.Module):
     def __init__(self, vocabulary: int, width: int, drop: float, rngs: nnx.Rngs) -> None:
-        self.table = nnx.Param(0.1 * jax.random.normal(rngs.params(), (vocabulary, width)))
+        self.table = nnx.Param(
+            0.1 * jax.random.normal(rngs.params(), (vocabulary, width), jnp.float32)
+        )
         self.drop = drop
 
     def __call__(self, x: Any, ctx: Context) -> Any:

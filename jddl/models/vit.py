@@ -52,10 +52,12 @@ class _Embed(nnx.Module):
         self.patch, self.drop = patch, drop
         self.linear = _linear(patch * patch * channels, width, rngs)
         length = height // patch * (long // patch) + token
-        self.positions = nnx.Param(0.02 * jax.random.normal(rngs.params(), (length, width)))
+        self.positions = nnx.Param(
+            0.02 * jax.random.normal(rngs.params(), (length, width), jnp.float32)
+        )
         self.token: Any = None
         if token:
-            self.token = nnx.data(nnx.Param(jnp.zeros(width)))
+            self.token = nnx.data(nnx.Param(jnp.zeros(width, jnp.float32)))
 
     def __call__(self, x: Any, ctx: Context) -> Any:
         b, height, long, channels = x.shape

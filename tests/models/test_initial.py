@@ -38,3 +38,19 @@ def test_the_number_of_devices_changes_no_bit(name):
     for n in (2, 4, 8):
         for a, b in zip(one, jax.tree.leaves(initial(model, n)), strict=True):
             assert a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.mark.parametrize("spec", catalog.examples("models"))
+def test_parameters_are_float32_whatever_jax_enable_x64_says(spec):
+    def shapes():
+        for task in TASKS:
+            try:
+                experiment = jddl.validate({"task": task, "model": spec}, allow_import=("tests",))
+            except ValueError:
+                continue
+            return jax.eval_shape(experiment.model.init, jax.random.key(0))
+        raise AssertionError(f"no task has inputs for {spec}")
+
+    with jax.enable_x64(True):
+        wide = shapes()
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(wide)} == {"float32"}
