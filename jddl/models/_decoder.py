@@ -19,7 +19,7 @@ from jddl.models._presets import Shape
 from jddl.records import Context, Model
 
 EPSILON = 1e-5
-_normal = nnx.initializers.normal(0.02)
+_normal = nnx.initializers.normal(0.02, jnp.float32)
 
 
 class _Norm(nnx.Module):
@@ -46,12 +46,10 @@ class _Embed(nnx.Module):
     def __init__(
         self, vocabulary: int, length: int, shape: Shape, drop: float, rngs: nnx.Rngs
     ) -> None:
-        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width), jnp.float32))
+        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width)))
         learned = shape.positions == "learned"
         self.positions = nnx.data(
-            nnx.Param(_normal(rngs.params(), (length, shape.width), jnp.float32))
-            if learned
-            else None
+            nnx.Param(_normal(rngs.params(), (length, shape.width))) if learned else None
         )
         self.drop = drop
 
@@ -125,7 +123,7 @@ class _Block(nnx.Module):
 class _Head(nnx.Module):
     def __init__(self, vocabulary: int, shape: Shape, rngs: nnx.Rngs) -> None:
         self.norm = _Norm(shape.width, shape.norm, rngs)
-        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width), jnp.float32))
+        self.table = nnx.Param(_normal(rngs.params(), (vocabulary, shape.width)))
 
     def __call__(self, x: Any, ctx: Context) -> Any:
         return self.norm(x) @ self.table[...].T  # [b, s, vocabulary]

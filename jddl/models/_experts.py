@@ -80,17 +80,15 @@ class Experts(nnx.Module):
     def __init__(
         self, shape: Shape, capacity_factor: float, penalty: float, rngs: nnx.Rngs
     ) -> None:
-        normal = nnx.initializers.normal(0.02)
-        last = nnx.initializers.normal(0.02 / math.sqrt(2 * max(shape.layers, 1)))
+        normal = nnx.initializers.normal(0.02, jnp.float32)
+        last = nnx.initializers.normal(0.02 / math.sqrt(2 * max(shape.layers, 1)), jnp.float32)
         e, d, h = shape.experts, shape.width, shape.hidden
         self.router = nnx.Linear(d, e, use_bias=False, kernel_init=normal, rngs=rngs)
-        self.up = nnx.Param(normal(rngs.params(), (e, d, h), jnp.float32))
+        self.up = nnx.Param(normal(rngs.params(), (e, d, h)))
         self.gate = nnx.data(
-            nnx.Param(normal(rngs.params(), (e, d, h), jnp.float32))
-            if shape.activation == "swiglu"
-            else None
+            nnx.Param(normal(rngs.params(), (e, d, h))) if shape.activation == "swiglu" else None
         )
-        self.down = nnx.Param(last(rngs.params(), (e, h, d), jnp.float32))
+        self.down = nnx.Param(last(rngs.params(), (e, h, d)))
         self.shape, self.capacity_factor, self.penalty = shape, capacity_factor, penalty
 
     def __call__(self, x: Any, ctx: Context) -> tuple[Any, Sums]:
