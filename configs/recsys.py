@@ -2,7 +2,7 @@
 
     jddl train --config=configs/recsys.py --workdir=runs/recsys
 
-About TIME seconds on two CPU cores; NUMBER
+About 10 seconds on two CPU cores; test accuracy at least 0.79, where the planted model has 0.837.
 """
 
 from jddl import default_config
@@ -16,7 +16,7 @@ def get_config():
     config.mesh = "data=4"
     config.runtime = "vmap"
     config.aggregator = "error_feedback(topk(ratio=0.01))"
-    config.optimizer = "adagrad(learning_rate=0.1)"
+    config.optimizer = "adagrad(initial_accumulator_value=1e-6, learning_rate=0.1)"
     config.batch_size = 1024
     config.steps = 200
     return config
