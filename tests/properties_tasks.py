@@ -95,14 +95,14 @@ def clothes(path, train=36, test=20, suffix=".gz"):
 def fashion_mnist(factory):
     """The last twelfth of the training file is validation; bytes become [0, 1]."""
     with folder() as path:
-        made = clothes(path)
-        task = factory(batch_size=33, dir=str(path))
+        made = clothes(path, train=60)
+        task = factory(batch_size=55, dir=str(path))
         np.testing.assert_array_equal(
-            inputs_of(task, "validation")[..., 0], made["train"][0][33:] / np.float32(255)
+            inputs_of(task, "validation")[..., 0], made["train"][0][55:] / np.float32(255)
         )
         np.testing.assert_array_equal(task.batch(0, "test", 0)["labels"], made["t10k"][1])
         np.testing.assert_array_equal(
-            np.sort(task.batch(0, "train", 0)["labels"]), np.sort(made["train"][1][:33])
+            np.sort(task.batch(0, "train", 0)["labels"]), np.sort(made["train"][1][:55])
         )
 
 

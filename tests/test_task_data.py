@@ -11,6 +11,7 @@ import pytest
 
 import jddl
 from jddl import catalog
+from jddl.assembly import forward
 from jddl.records import Context
 from jddl.tasks._bytes_text import corpus, next_byte
 from jddl.tasks._rows import from_disk
@@ -100,7 +101,7 @@ def test_files_are_joined_in_the_order_of_their_paths(tmp_path):
 def test_mistakes_about_text(tmp_path):
     refused(f"text(glob='{tmp_path}/*.md')", "no file matches")
     (tmp_path / "short.md").write_text("a few words")
-    refused(f"text(glob='{tmp_path}/*.md')", "has 0 bytes", "length=128")
+    refused(f"text(glob='{tmp_path}/*.md')", "train part", "12 bytes", "length=128")
     refused("python_source(length=0)", "length")
     refused("python_source(length=1000000)", "too few", "smaller length")
 
@@ -220,6 +221,37 @@ def test_a_loader_says_what_to_install_and_what_to_prepare(spec, package, monkey
     refused(spec, "nothing is downloaded", "where there is a network")
 
 
+def test_what_is_wrong_with_a_prepared_set_is_said(monkeypatch, tmp_path):
+    package = types.ModuleType("datasets")
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    plain = rows(20)
+    plain.features = {"image": None, "label": None, "text": None}
+    spec = f"hugging_face(path='{tmp_path}')"
+    for splits, words in (
+        ({"train": rows(20)}, ("splits train and test", "it has train")),
+        (rows(20), ("one split without a name",)),
+        ({"train": plain, "test": plain}, ("no ClassLabel",)),
+    ):
+        package.load_from_disk = lambda path, splits=splits: splits
+        refused(spec, *words)
+    refused(spec.replace(")", ", image='img')"), "no column 'img'", "image, label, text")
+
+    def tfrecords(split):
+        raise NotImplementedError("random access")
+
+    tensorflow = types.ModuleType("tensorflow_datasets")
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", tensorflow)
+    builder = types.SimpleNamespace(as_data_source=tfrecords)
+    tensorflow.builder_from_directory = lambda path: builder
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "dataset_info.json").write_text("{}")
+    spec = f"tfds(name='mnist', dir='{tmp_path}')"
+    builder.info = types.SimpleNamespace(splits=["train", "test"])
+    refused(spec, "file_format='array_record'")
+    builder.info.splits.remove("test")
+    refused(spec, "train and test are wanted; there are train")
+
+
 def test_every_row_is_read_once_an_epoch_in_an_order_that_stays():
     sources = {"train": rows(40), "test": rows(4)}
     task = from_disk(sources, "image", "label", 7, batch_size=12)
@@ -234,7 +266,7 @@ def test_every_row_is_read_once_an_epoch_in_an_order_that_stays():
     assert list(seen[:12]) == GRAIN_ORDER
 
 
-GRAIN_ORDER: list[int] = []
+GRAIN_ORDER = [39, 8, 17, 36, 35, 9, 27, 23, 32, 26, 2, 6]
 
 
 def test_rows_of_two_shapes_are_refused():
@@ -317,20 +349,18 @@ def test_clicks_follow_the_planted_model():
 
 
 def test_the_gradient_of_a_large_table_is_sparse():
-    config = {"task": "recsys(vocabulary=4000)", "model": "embedding_bag", "batch_size": 32}
-    experiment = jddl.validate(config | {"mesh": "data=1", "runtime": "vmap"})
-    task, model = experiment.task, experiment.model
-    params, stats = model.init(jax.random.key(0))
+    task = make("recsys(vocabulary=4000)", batch_size=32)
+    given = {"inputs": (8,), "outputs": 2, "vocabulary": task.facts["vocabulary"]}
+    model = catalog.make("models", "embedding_bag", given)
+    params, stats = jax.jit(model.init)(jax.random.key(0))
     batch = task.batch(0, "train", 0)
 
     def loss(params):
         return task.loss(
-            jddl.assembly.forward(model, params, stats, batch["inputs"], Context())[0],
-            batch,
-            Context(),
+            forward(model, params, stats, batch["inputs"], Context())[0], batch, Context()
         )[0]
 
-    table = jax.grad(loss)(params)["shared"]["embed"]["table"]
+    table = jax.jit(jax.grad(loss))(params)["shared"]["embed"]["table"]
     assert table.shape == (4000, 16)
     touched = set(np.flatnonzero(np.abs(table).sum(axis=1)))
     assert touched == set(batch["inputs"].ravel()) and len(touched) < 256

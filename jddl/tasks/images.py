@@ -77,9 +77,7 @@ def _splits(path: Path, mtime: int, validation: float) -> dict[str, Split]:
 
 def _checked(path: Path, part: str, arrays: dict[str, np.ndarray]) -> Split:
     pictures, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
-    if pictures.ndim == 3:
-        pictures = pictures[..., None]
-    if pictures.ndim != 4 or not (
+    if pictures.ndim not in (3, 4) or not (
         pictures.dtype == np.uint8 or np.issubdtype(pictures.dtype, np.floating)
     ):
         raise ValueError(
@@ -93,4 +91,4 @@ def _checked(path: Path, part: str, arrays: dict[str, np.ndarray]) -> Split:
         )
     if not len(labels) or labels.min() < 0:
         raise ValueError(f"{path}: {part}_labels is empty or has a label below 0")
-    return pictures, labels
+    return pictures[..., None] if pictures.ndim == 3 else pictures, labels

@@ -18,7 +18,7 @@ def tfds(
 
     Where there is a network, once: `tfds.builder('mnist', file_format='array_record')
     .download_and_prepare()`; ArrayRecord is the format whose rows can be read one by one. Needs
-    the extra `jddl[tfds]`, not TensorFlow.
+    the extra `jddl[tfds]`; TensorFlow is needed to prepare images, not here.
 
     A batch is {'inputs': f32[b, H, W, C], 'labels': i32[b]}, bytes scaled to [0, 1]; all images
     have one shape. Every tenth row of 'train' is validation; rows are read when they are wanted,
