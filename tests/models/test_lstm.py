@@ -47,6 +47,7 @@ def test_the_forget_gate_starts_open():
     np.testing.assert_array_equal(params["blocks"][0]["bias"], np.repeat([0, 1, 0, 0], 3))
 
 
+@pytest.mark.slow
 def test_workers_train_what_one_device_trains():
     config = TOKENS | {"model": "lstm(drop=0.3, layers=2, width=4)", "mesh": "data=4"}
     certificate = verify(config | {"runtime": "vmap"}, steps=3, allow_import=("tests",))

@@ -185,7 +185,10 @@ def test_flat_inputs_are_named(model):
     "config",
     [
         {"model": "resnet(stages=[1, 1], width=2)", "mesh": "data=2", "runtime": "vmap"},
-        {"model": "vit(heads=2, layers=1, patch=4, width=4)", "mesh": "data=2", "runtime": "vmap"},
+        pytest.param(
+            {"model": "vit(heads=2, layers=1, patch=4, width=4)", "mesh": "data=2"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"model": "resnet(groups=2, norm='group', stages=[1, 1], width=2)", "mesh": "data=4"},
             marks=pytest.mark.slow,
