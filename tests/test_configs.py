@@ -29,7 +29,8 @@ def test_a_sample_trains_two_steps(path):
 
 NUMBERS = {"quickstart": ("test_accuracy", 0.96, 1), "cnn": ("test_accuracy", 0.96, 1),
            "least_squares": ("test_loss", 0.004, 0.006), "float16": ("test_accuracy", 0.95, 1),
-           "cnn_batch_norm": ("test_accuracy", 0.96, 1)}  # fmt: skip
+           "cnn_batch_norm": ("test_accuracy", 0.96, 1),
+           "lars": ("test_accuracy", 0.95, 1), "lamb": ("test_accuracy", 0.96, 1)}  # fmt: skip
 
 
 @pytest.mark.slow
