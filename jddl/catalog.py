@@ -57,7 +57,8 @@ def exact(shelf: str, text: str, allow_import: tuple[str, ...] = ()) -> str:
 
     A file says how in `EXACT = "topk(ratio=1.0)"`; `EXACT = "identity"` where no argument does it.
     """
-    return canonical(shelf, specs.render(_exact(shelf, specs.parse_call(text), allow_import)))
+    found = specs.render(_exact(shelf, specs.parse_call(text), allow_import))
+    return canonical(shelf, found, allow_import)
 
 
 def on_lists(

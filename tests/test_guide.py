@@ -39,6 +39,15 @@ def test_the_guides_own_module_trains_in_under_40_lines(tmp_path):
     assert printed(done.stdout, "payload_bytes") < 4 * (3 * 32 + 33) * 0.25  # a tenth, and places
 
 
+def test_the_guides_own_module_is_verified(tmp_path, monkeypatch):
+    """And code from outside may be verified at all: its name is allowed all the way."""
+    (tmp_path / "my_project.py").write_text(FILES["my_project.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"task": "my_project.task", "model": "my_project.model", "mesh": "data=2"}
+    config |= {"batch_size": 16, "runtime": "vmap"}
+    assert jddl.verify(config, steps=2, allow_import=("my_project",)).ok
+
+
 def test_the_guides_functions_train(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_functions.py").write_text(FILES["my_functions.py"])
     monkeypatch.syspath_prepend(tmp_path)

@@ -14,7 +14,7 @@ LAYERS = [
     {"assembly", "guard"},
     {"runtimes"},
     {"experiment", "runs", "checkpoints", "watchdog"},
-    {"evaluation", "throughput"},
+    {"evaluation", "gradients", "throughput"},
     {"loop"},
     {"studies", "report"},
     {"cli"},
