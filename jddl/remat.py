@@ -25,7 +25,7 @@ def rematerialised(model: Model, policy: str) -> Model:
     twice. `embed` and `head` are left as they are. A block that keeps little but the results of
     its products (linear and ReLU) gains little from 'selective'.
 
-    XLA's CPU compiler merges the repeated operations with the first ones: there the compiled step,
+    XLA's CPU compiler merges repeated products with the first ones (not collectives): there a step,
     its time and its memory are the same under every policy.
 
     Args:
