@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from jddl.loop import train as train
     from jddl.mesh import Own as Own
     from jddl.mesh import state_specs as state_specs
+    from jddl.models._own import from_functions as from_functions
+    from jddl.models._own import from_nnx as from_nnx
     from jddl.network.cluster import cluster as cluster
     from jddl.studies.verify import verify as verify
     from jddl.trees import Local as Local
@@ -39,6 +41,8 @@ _HOME = {
     "train": "jddl.loop",
     "Own": "jddl.mesh",
     "state_specs": "jddl.mesh",
+    "from_functions": "jddl.models._own",
+    "from_nnx": "jddl.models._own",
     "cluster": "jddl.network",
     "verify": "jddl.studies.verify",
     "Local": "jddl.trees",

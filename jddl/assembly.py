@@ -120,7 +120,7 @@ def data_parallel(
     def layout(state: TrainState) -> Any:
         return TrainState(P(), P(), layout_of(state.opt, ("data",)), P())
 
-    def step(state: TrainState, batch: Any, key: Any) -> tuple[TrainState, Sums]:
+    def local_gradients(state: TrainState, batch: Any, key: Any) -> tuple[Any, Any, Any]:
         constant: list[float | None] = []  # the weight, where the task gave a plain number
 
         def gradient_sum(stats: Any, rows: Any, places: Any) -> tuple[Any, Any]:
@@ -149,6 +149,10 @@ def data_parallel(
         known = None if constant[-1] is None else constant[-1] * accumulate
         factor = _n_over_global_weight(known, local["loss"][1], all_reduce)
         gradients = jax.tree.map(lambda g: g * factor.astype(g.dtype), gradients)
+        return gradients, local, stats
+
+    def step(state: TrainState, batch: Any, key: Any) -> tuple[TrainState, Sums]:
+        gradients, local, stats = local_gradients(state, batch, key)
         updates, opt = chain.update(gradients, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         after = TrainState(params, stats, opt, state.scale)
@@ -166,6 +170,7 @@ def data_parallel(
         batch=P("data"),
         step=step,
         params_of=lambda state: (state.params, state.stats),
+        gradients=lambda state, batch, key: local_gradients(state, batch, key)[0],
     )
 
 

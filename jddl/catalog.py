@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import types
 from collections.abc import Mapping
@@ -20,7 +21,6 @@ from typing import Any
 from jddl import spec as specs
 from jddl.components import (
     MISSING,
-    OPTAX_SHELVES,
     PACKAGE,
     SHELVES,
     Component,
@@ -30,6 +30,7 @@ from jddl.components import (
     describe,
     files,
     names,
+    optax_module,
     remove_shelf,
     shelves,
 )
@@ -120,11 +121,11 @@ def make(
 
 def factory(shelf: str, name: str) -> Any:
     """Import and return the factory of a component."""
-    if shelf in OPTAX_SHELVES:
-        return getattr(importlib.import_module(OPTAX_SHELVES[shelf][0]), name)
     component = describe(shelf, name)
     if component.broken:
         raise ValueError(f"{shelf}/{name} is broken: {component.broken}")
+    if module_of_optax := optax_module(component):
+        return getattr(importlib.import_module(module_of_optax), name)
     if component.path.is_relative_to(PACKAGE):
         importlib.import_module(f"jddl.{shelf}.{name}")
         module = sys.modules[f"jddl.{shelf}.{name}"]
@@ -262,9 +263,10 @@ def _check_value(
 
 def _scalar_types(parameter: Parameter) -> set[str]:
     """The scalar types that a parameter takes; empty where its annotation says nothing."""
-    words = {w.strip().rsplit(".", 1)[-1] for w in parameter.annotation.split("|")}
+    annotation = re.sub(r"^Optional\[(.*)\]$", r"\1 | None", parameter.annotation.strip())
+    words = {w.strip().rsplit(".", 1)[-1] for w in annotation.split("|")}
     if "ScalarOrSchedule" in words:
-        return {"float"}
+        return {"float"} | words & {"None"}
     scalars = words & {"int", "float", "str", "bool", "None"}
     if scalars and scalars | {parameter.shelf and _record(parameter.shelf)} >= words:
         return scalars
@@ -411,5 +413,5 @@ def _canonical_value(shelf: str, value: Value, allow: tuple[str, ...]) -> Value:
 
 
 if __name__ == "__main__":
-    for _shelf in SHELVES:
+    for _shelf in (s for s in shelves() if (PACKAGE / s).is_dir()):
         (PACKAGE / _shelf / "__init__.pyi").write_text(stub(_shelf))

@@ -1,7 +1,8 @@
 """What the sources say about components: read with `ast`, so nothing is imported.
 
 A shelf is a folder of the package (and of each added folder); a component is a file without a
-leading underscore. Two shelves, `optimizers` and `schedules`, are the functions of optax's files.
+leading underscore. Two shelves, `optimizers` and `schedules`, hold the functions of some of optax's
+files too.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ SHELVES: dict[str, str] = {
     "network": "jddl.records.Cluster",
     "runtimes": "jddl.records.Runtime",
 }
-# Shelf -> (the module that exports the functions, the file of the package that defines them).
-OPTAX_SHELVES: dict[str, tuple[str, str]] = {
-    "optimizers": ("optax", "_src/alias.py"),
-    "schedules": ("optax", "schedules/_schedule.py"),
+# Shelf -> (a module that exports functions, the file in optax's folder that defines them), ...
+OPTAX_SHELVES: dict[str, tuple[tuple[str, str], ...]] = {
+    "optimizers": (("optax", "_src/alias.py"), ("optax.contrib", "contrib/_muon.py")),
+    "schedules": (("optax", "schedules/_schedule.py"),),
 }
 _SHELF_OF = {record.rsplit(".", 1)[-1]: shelf for shelf, record in SHELVES.items()} | {
     "ScalarOrSchedule": "schedules"
@@ -107,9 +108,9 @@ def add_shelf(folder: str | Path) -> None:
     if not path.is_dir():
         raise ValueError(f"no such shelf folder: {folder}")
     inside = [d.name for d in path.iterdir() if d.is_dir() and not d.name.startswith(("_", "."))]
-    if not set(inside) & set(SHELVES):
+    if not set(inside) & set(shelves()):
         raise ValueError(
-            f"{folder} holds no folder named after a shelf; shelves are {', '.join(SHELVES)}"
+            f"{folder} holds no folder named after a shelf; shelves are {', '.join(shelves())}"
         )
     if path not in _ADDED:
         _ADDED.append(path)
@@ -146,12 +147,11 @@ def describe(shelf: str, name: str) -> Component:
 
 def files(shelf: str) -> dict[str, Path]:
     """The file of each component of a shelf."""
-    if shelf in OPTAX_SHELVES:
-        return _optax_functions(shelf)
-    if shelf not in SHELVES:
+    if shelf not in shelves():
         raise ValueError(f"unknown shelf {shelf!r}; " + alternatives(shelf, shelves()))
     folders = [PACKAGE / shelf, *(root / shelf for root in _ADDED)]
-    return {
+    theirs = _optax_functions(shelf) if shelf in OPTAX_SHELVES else {}
+    return theirs | {
         path.stem: path
         for folder in folders
         for path in sorted(folder.glob("*.py"))
@@ -160,14 +160,25 @@ def files(shelf: str) -> dict[str, Path]:
 
 
 @cache
-def _optax_functions(shelf: str) -> dict[str, Path]:
-    package, file = OPTAX_SHELVES[shelf]
-    found = importlib.util.find_spec(package)  # does not import the package
+def _optax_files(shelf: str) -> dict[Path, str]:
+    """Each file of optax that belongs to a shelf -> the module that exports its functions."""
+    found = importlib.util.find_spec("optax")  # does not import the package
     assert found is not None and found.origin is not None
-    path = Path(found.origin).parent / file
+    root = Path(found.origin).parent
+    return {root / file: module for module, file in OPTAX_SHELVES.get(shelf, ())}
+
+
+def optax_module(component: Component) -> str | None:
+    """The module of optax that exports this component; None for a file of a shelf folder."""
+    return _optax_files(component.shelf).get(component.path)
+
+
+@cache
+def _optax_functions(shelf: str) -> dict[str, Path]:
     wanted = "learning_rate" if shelf == "optimizers" else None
     return {
         node.name: path
+        for path in _optax_files(shelf)
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")

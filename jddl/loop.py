@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jddl import accounting, checkpoints
+from jddl import accounting, checkpoints, gradients
 from jddl.checkpoints import Keeper
 from jddl.evaluation import evaluate
 from jddl.experiment import (
@@ -49,6 +49,7 @@ def train(
     allow_import: tuple[str, ...] = (),
     progress: Progress | None = None,
     resume_from: str | Path | None = None,
+    dump_gradients: Sequence[int] = (),
 ) -> Result:
     """Train what a config describes; go on where an unfinished run in `workdir` was saved last.
 
@@ -59,6 +60,8 @@ def train(
       progress: called with each logged row.
       resume_from: another run's folder: start from its last checkpoint, whatever its mesh. A
         worker's own leaves then follow the rule that their method states, or are refused.
+      dump_gradients: steps of which every worker's gradient is written to workdir/gradients, as the
+        aggregator gets it (`gradients.dumper`); training is the same with and without.
 
     Raises:
       ValueError: a wrong config, too few devices, a workdir that holds another run.
@@ -67,12 +70,14 @@ def train(
     """
     experiment = validate(config, allow_import)
     config = experiment.config
+    gradients.check_steps(dump_gradients, config.steps, workdir)
     ensure_devices(experiment.runtime.devices(experiment.mesh))
     strategy, mesh, task = experiment.strategy, experiment.mesh, experiment.task
     put = experiment.runtime.put
     saved = _last_checkpoint(workdir, dict(config), resume_from)
     here = saved.about if saved is not None and resume_from is None else {}  # this run's own past
     state, first = start(experiment, saved)  # whatever it refuses, no folder has been made yet
+    dump = gradients.dumper(experiment) if dump_gradients else None
     writer = Writer(workdir, dict(config), here.get("metrics_bytes", 0))
 
     layout = strategy.layout(device_state(experiment))
@@ -90,7 +95,10 @@ def train(
         for number in range(first + 1, config.steps + 1):
             with deadline(config.step_timeout, number, collectives):
                 batch = put(task.batch(number - 1, "train", config.seed), mesh, strategy.batch)
-                state, local = step(state, batch, step_key(config.seed, number))
+                raw = step_key(config.seed, number)
+                if dump and writer.path and number in dump_gradients:
+                    dump(gradients.file_of(writer.path, number), state, batch, raw)
+                state, local = step(state, batch, raw)
                 if config.step_timeout:
                     jax.block_until_ready(local)
             if number % config.log_every == 0 or number == config.steps:

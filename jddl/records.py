@@ -144,7 +144,8 @@ class Strategy(NamedTuple):
     init: params, stats -> state, per device; layout: state of per-device shapes -> tree of
     layouts (a prefix is enough); batch: layout of the batch; step: (state, batch, key) ->
     (state, local sums), per device, with the step's own key, the same on all workers;
-    params_of: whole-array state -> (params, stats).
+    params_of: whole-array state -> (params, stats); gradients: (state, batch, key) -> the worker's
+    gradient as the aggregator gets it, None where the method has none.
     """
 
     axes: tuple[str, ...]
@@ -153,6 +154,7 @@ class Strategy(NamedTuple):
     batch: Any
     step: Callable[..., tuple[Tree, Sums]]
     params_of: Callable[[Tree], tuple[Tree, Tree]]
+    gradients: Callable[..., Tree] | None = None
 
 
 @dataclass(frozen=True)

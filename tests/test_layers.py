@@ -9,12 +9,12 @@ from jddl import components
 PACKAGE = Path(jddl.__file__).parent
 LAYERS = [
     {"spec", "components", "catalog", "trees", "records", "mesh", "accounting", "network"},
-    {"collectives", "compressors", "tasks"},
+    {"collectives", "compressors", "schedules", "tasks"},
     {"models", "aggregators", "clipping", "precision", "remat"},
     {"assembly", "guard"},
     {"runtimes"},
     {"experiment", "runs", "checkpoints", "watchdog"},
-    {"evaluation", "throughput"},
+    {"evaluation", "gradients", "throughput"},
     {"loop"},
     {"studies", "report"},
     {"cli"},

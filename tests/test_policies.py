@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import jddl
-from jddl import assembly, throughput
-from jddl.experiment import batch_shapes
+from jddl import assembly, catalog, components, throughput
+from jddl.cli import main
+from jddl.experiment import batch_shapes, complete
 from jddl.loop import traffic
 from jddl.records import Context, Model
 from jddl.remat import rematerialised
+from jddl.runs import read_run
+from jddl.studies._grid import changed_to, parse_grid
 from tests import in_float64
 
 MLP = {"runtime": "vmap", "mesh": "data=4", "model": "mlp(hidden=16)", "log_every": 2, "steps": 6}
@@ -155,3 +158,141 @@ def test_a_plain_weight_of_a_blocks_sums_stays_plain():
 def test_an_unknown_remat_is_named():
     with pytest.raises(ValueError, match="remat is one of none, selective, full, not 'half'"):
         jddl.validate({"remat": "half"})
+
+
+# --- optimisers and schedules ------------------------------------------------------------------
+
+OPTIMIZERS = [
+    "adafactor(learning_rate=0.03)", "adamw(learning_rate=0.003)", "lamb(learning_rate=0.02)",
+    "lars(learning_rate=10.0)", "lion(learning_rate=0.003)", "muon(learning_rate=0.02)",
+    "sgd(learning_rate=scaled(base_batch=20, rate=0.05, warmup=10))",
+]  # fmt: skip
+RNG = np.random.default_rng(0)
+W, G = ({"a": RNG.standard_normal((3, 4)), "b": RNG.standard_normal(4)} for _ in range(2))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_trains_digits(optimizer):
+    config = {"mesh": "data=1", "runtime": "vmap", "batch_size": 60, "model": "mlp(hidden=16)"}
+    history = jddl.train(config | {"optimizer": optimizer, "steps": 30}).history
+    losses = [row["loss"] for row in history if "loss" in row]
+    assert losses[0] > losses[1] > losses[2] and losses[2] < 2.1
+
+
+def first_update(text):
+    transform = catalog.make("optimizers", text)
+    return transform.update(G, transform.init(W), W)[0]
+
+
+def lion(w, g):
+    """Chen et al. 2023, algorithm 2: the sign of (1 - b1) g, decoupled weight decay."""
+    return -0.01 * (np.sign(0.1 * g) + 0.3 * w)
+
+
+def lamb(w, g):
+    """You et al. 2020, algorithm 2, phi the identity: corrected moments are g and g^2."""
+    m, v = 0.1 * g / (1 - 0.9), 0.001 * g * g / (1 - 0.999)
+    step = m / (np.sqrt(v) + 1e-6) + 0.3 * w
+    return -0.01 * np.linalg.norm(w) / np.linalg.norm(step) * step
+
+
+def lars(w, g):
+    """You et al. 2017, algorithm 1 without weight decay (with it, optax takes |g + beta w|)."""
+    return -10.0 * 0.001 * np.linalg.norm(w) / np.linalg.norm(g) * g
+
+
+@pytest.mark.parametrize(("text", "by_hand"), [
+    ("lion(learning_rate=0.01, weight_decay=0.3)", lion),
+    ("lamb(learning_rate=0.01, weight_decay=0.3)", lamb),
+    ("lars(learning_rate=10.0)", lars),
+])  # fmt: skip
+def test_a_first_update_is_the_papers(text, by_hand):
+    with jax.enable_x64(True):
+        found = first_update(text)
+    for name in W:
+        np.testing.assert_allclose(found[name], by_hand(W[name], G[name]), rtol=1e-6)
+
+
+def test_muon_moves_a_matrix_by_an_orthogonal_one():
+    """Jordan et al. 2024: all singular values of an update are near each other (0.7 to 1.2)."""
+    singular = np.linalg.svd(np.asarray(first_update("muon(learning_rate=1.0)")["a"]))[1]
+    assert singular.max() / singular.min() < 1.8 < np.divide(*np.linalg.svd(G["a"])[1][[0, -1]])
+
+
+def rate_of(text, batch_size=240):
+    return catalog.make("schedules", text, {"batch_size": batch_size})
+
+
+def test_a_rate_is_scaled_with_the_batch():
+    """Goyal et al. 2017: 0.1 at a batch of 256 becomes 3.2 at 8192, from 0.1 on by equal steps."""
+    linear = rate_of("scaled(rate=0.1, base_batch=256, warmup=5)", 8192)
+    np.testing.assert_allclose([linear(t) for t in (0, 1, 4, 5, 99)],
+                               [0.1, 0.72, 2.58, 3.2, 3.2], rtol=1e-6)  # fmt: skip
+    root = rate_of("scaled(rate=0.1, base_batch=128, rule='sqrt')", 8192)
+    np.testing.assert_allclose([root(0), root(7)], 0.8, rtol=1e-6)
+    falling = "cosine_decay_schedule(init_value=0.1, decay_steps=100)"
+    whole = rate_of(f"scaled(base_batch=60, rate={falling})")
+    np.testing.assert_allclose(whole(30), 4 * rate_of(falling)(30), rtol=1e-6)
+    small = rate_of("scaled(rate=0.1, base_batch=480, warmup=2)")
+    np.testing.assert_allclose([small(t) for t in (0, 1, 2)], [0.1, 0.075, 0.05], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("scaled(rate=0.1, base_batch=60, rule='log')", "rule is one of linear, sqrt, not 'log'"),
+    ("scaled(rate=0.1, base_batch=0)", "base_batch is at least 1"),
+    ("scaled(rate=0.1)", "scaled needs the argument 'base_batch'"),
+    ("scaled(rate=0.1, base_batch=60, batch_size=61)", "batch_size is 240 in this run"),
+    ("scaled(rate=mean, base_batch=60)", "here one of schedules is wanted"),
+    ("cosine_decay", "did you mean 'cosine_decay_schedule'"),
+])  # fmt: skip
+def test_a_wrong_schedule_is_named(text, words):
+    with pytest.raises(ValueError) as error:
+        rate_of(text)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_shelf_of_schedules_holds_optaxs_and_ours(tmp_path):
+    assert {"scaled", "warmup_cosine_decay_schedule"} <= set(catalog.names("schedules"))
+    assert {"muon", "lars", "lamb", "lion", "adafactor", "adamw"} <= set(
+        catalog.names("optimizers")
+    )
+    for example in catalog.examples("schedules"):
+        assert 0 < float(rate_of(example)(3)) < 1
+    stub = components.PACKAGE / "schedules" / "__init__.pyi"
+    assert stub.read_text() == catalog.stub("schedules")
+    (tmp_path / "schedules").mkdir()
+    (tmp_path / "schedules" / "flat.py").write_text(
+        "def flat(rate: float):\n    return lambda t: rate"
+    )
+    catalog.add_shelf(tmp_path)
+    try:
+        assert catalog.make("schedules", "flat(rate=0.5)")(3) == 0.5
+    finally:
+        catalog.remove_shelf(tmp_path)
+
+
+def test_a_schedule_goes_through_the_command_line(tmp_path):
+    """At rate 0 nothing moves; the first step of a warm-up from 0 is such a step."""
+    schedule = "warmup_cosine_decay_schedule(init_value=0.0, peak_value=0.1, warmup_steps=2, decay_steps=9)"
+    flags = ["--config=configs/least_squares.py", "--config.runtime=vmap", "--config.steps=3",
+             "--config.log_every=1", f"--workdir={tmp_path / 'run'}"]  # fmt: skip
+    with pytest.raises(SystemExit) as done:
+        main(["train", *flags, f"--config.optimizer=sgd(learning_rate={schedule})"])
+    assert not done.value.code
+    again = jddl.train(read_run(tmp_path / "run").config | {"optimizer": "sgd(learning_rate=0.0)"})
+    losses, still = ([r["loss"] for r in rows if "loss" in r]
+                     for rows in (read_run(tmp_path / "run").metrics, again.history))  # fmt: skip
+    assert losses[:2] == still[:2] and losses[2] != still[2]
+
+
+def test_a_scaled_rate_is_verified_and_tuned():
+    rate = "sgd(learning_rate=scaled(rate=0.02, base_batch=12, warmup=2))"
+    config = {"task": "least_squares", "model": "linear", "mesh": "data=2", "batch_size": 24,
+              "optimizer": rate}  # fmt: skip
+    assert {row.verdict for row in jddl.verify(config, steps=2).rows} <= {
+        "exact",
+        "summation order",
+    }
+    grid = parse_grid("optimizer.learning_rate.rate:0.01,0.02")
+    changed = changed_to(complete(config), {}, [grid], [0.01])["optimizer"]
+    assert "rate=0.01" in changed and "warmup=2" in changed

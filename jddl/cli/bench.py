@@ -23,6 +23,10 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_integer("n", 8, "Ranks (collectives).", lower_bound=1, flag_values=values)
     flags.DEFINE_string("dtype", "float32", "Of the elements (collectives).", flag_values=values)
     flags.DEFINE_string("runtime", "shard_map", "A runtime (collectives).", flag_values=values)
+    flags.DEFINE_string(
+        "gradients", "", "RUN/gradients/step_N.npz (compressors): a dump instead of --sizes.",
+        flag_values=values,
+    )  # fmt: skip
     flags.DEFINE_bool("json", False, "Print the rows as JSON.", flag_values=values)
     rest = parse(values, argv)
     if not rest:
@@ -32,6 +36,10 @@ def run(argv: list[str]) -> int:
         if shelf in catalog.shelves():
             raise ValueError(f"the shelf {shelf!r} has no bench; there are: {', '.join(SIZES)}")
         raise ValueError(f"unknown shelf {shelf!r}; {catalog.alternatives(shelf, SIZES)}")
+    if values.gradients and shelf != "compressors":
+        raise ValueError(f"--gradients has no effect on {shelf}: a compressor codes gradients")
+    if values.gradients and values.sizes:
+        raise ValueError("--gradients and --sizes exclude each other: a dump has its own size")
     from jddl.studies.bench_timing import parse_sizes
 
     sizes = parse_sizes(values.sizes or SIZES[shelf])
@@ -64,12 +72,18 @@ def _compressors(values: Any, specs: list[str], sizes: list[int]) -> int:
             raise ValueError(f"--{flag} has no effect on compressors: one float32 vector is used")
     import jax
 
-    from jddl.report.bench import COMPRESSORS, render
-    from jddl.studies.bench_compressors import rows
+    from jddl.gradients import load
+    from jddl.report.bench import COMPRESSORS, GRADIENTS, render
+    from jddl.studies.bench_compressors import gradient_rows, rows
 
-    found = rows(specs or catalog.examples("compressors"), sizes, values.runs)
+    specs, columns = specs or catalog.examples("compressors"), COMPRESSORS
+    if values.gradients:
+        columns = GRADIENTS
+        found = gradient_rows(specs, load(values.gradients), values.runs)
+    else:
+        found = rows(specs, sizes, values.runs)
     kind = jax.devices()[0].device_kind
     note = f"wall time on one {kind}, {values.runs} runs; '/ copy': throughput relative to a copy"
     report = {"runs": values.runs, "note": note, "rows": found}
-    text_or_json(values, report, f"{render(found, COMPRESSORS)}\n{note}")
+    text_or_json(values, report, f"{render(found, columns)}\n{note}")
     return 0

@@ -20,15 +20,22 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_string(
         "resume_from", None, "Start from another run's last checkpoint.", flag_values=values
     )
+    flags.DEFINE_string(
+        "dump_gradients", "", "Steps whose gradients to keep in WORKDIR/gradients, as 10,20.",
+        flag_values=values,
+    )  # fmt: skip
     config, allow, rest = parse_with_config(values, argv)
     if rest:
         raise ValueError(f"train takes no argument {rest[0]!r}; flags begin with --")
     if not values.workdir:
         raise ValueError("say --workdir=DIR: where the run's files go")
+    from jddl.gradients import parse_steps
     from jddl.loop import train
 
+    steps = parse_steps(values.dump_gradients)
+
     with Progress() as progress:
-        result = train(config, values.workdir, allow, progress, values.resume_from)
+        result = train(config, values.workdir, allow, progress, values.resume_from, steps)
     for name in sorted(result.summary):
         print(f"{name:22} {result.summary[name]}")
     print(f"run: {values.workdir}")

@@ -29,6 +29,13 @@ COMPRESSORS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "decompress_gbps": ("decompress GB/s", "{:.3g}".format),
     "decompress_vs_copy": ("/ copy", "{:.3g}".format),
 }
+GRADIENTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    {"error_normal": "error_gradient", "error_heavy": "error_mean"}.get(name, name): (
+        {"error_normal": "error gradient", "error_heavy": "error mean"}.get(name, column[0]),
+        column[1],
+    )
+    for name, column in COMPRESSORS.items()
+}
 
 
 def render(rows: Sequence[dict[str, Any]], columns: dict[str, tuple[str, Any]]) -> str:

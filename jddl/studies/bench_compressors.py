@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -39,27 +40,76 @@ def rows(specs: Sequence[str], sizes: Sequence[int], runs: int) -> list[dict[str
     if small:
         raise ValueError(f"size {small[0]} is less than one float32 (4 bytes)")
     made = [(spec, catalog.make("compressors", spec)) for spec in specs]
-    return [_row(spec, c, size // 4, runs) for size in sizes for spec, c in made]
+    return [_row(spec, c, _drawn(size // 4), runs) for size in sizes for spec, c in made]
 
 
-def _row(spec: str, compressor: Compressor, elements: int, runs: int) -> dict[str, Any]:
+def gradient_rows(
+    specs: Sequence[str], leaves: Mapping[str, np.ndarray], runs: int
+) -> list[dict[str, Any]]:
+    """A row for each compressor on real gradients, one float32 vector a worker.
+
+    Columns as in `rows`, but for the errors: error_gradient is the mean over the workers of
+    |C(g_i) - g_i| / |g_i|, error_mean is |mean_i C(g_i) - mean_i g_i| / |mean_i g_i|. A compressor
+    of scope 'leaf' gets the leaves one by one. Times are of the first worker's gradient.
+
+    Args:
+      leaves: {name: [workers, ...]}, as `gradients.load` returns them.
+    """
+    shapes = [x.shape[1:] for x in leaves.values()]
+    whole = np.concatenate([x.reshape(len(x), -1) for x in leaves.values()], axis=1)
+    workers = {"error_gradient": [jnp.asarray(x, jnp.float32) for x in whole]}
+    made = [(spec, catalog.make("compressors", spec)) for spec in specs]
+    return [_row(spec, c, workers, runs, shapes) for spec, c in made]
+
+
+def _drawn(elements: int) -> dict[str, list[Any]]:
     rng = np.random.default_rng(0)
     normal = jnp.asarray(rng.standard_normal(elements), jnp.float32)
     heavy = jnp.asarray(rng.standard_t(HEAVY_DOF, elements), jnp.float32)
-    key = jax.random.key(0) if compressor.key else None
-    state = compressor.init(normal)
+    return {"error_normal": [normal], "error_heavy": [heavy]}
+
+
+def _row(
+    spec: str,
+    compressor: Compressor,
+    samples: Mapping[str, list[Any]],
+    runs: int,
+    shapes: Sequence[tuple[int, ...]] = (),
+) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    normal = next(iter(samples.values()))[0]
+    elements = normal.size
+    keys = jax.random.key(0) if compressor.key else None
+
+    def pieces(x: Any) -> list[Any]:
+        if compressor.scope == "flat" or not shapes:
+            return [x]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        return [p.reshape(s) for p, s in zip(jnp.split(x, ends), shapes, strict=True)]
+
+    def key(index: int) -> Any:
+        return keys if keys is None or not index else jax.random.fold_in(keys, index)
+
+    states = [compressor.init(p) for p in pieces(normal)]
 
     def compress(x: Any) -> Any:
-        return compressor.compress(x, state, key)[0]
+        return [compressor.compress(p, states[i], key(i))[0] for i, p in enumerate(pieces(x))]
 
     def decompress(payload: Any) -> Any:
-        return compressor.decompress(payload, normal, key)
+        like = pieces(normal)
+        out = [compressor.decompress(p, like[i], key(i)) for i, p in enumerate(payload)]
+        return out[0] if len(out) == 1 else jnp.concatenate([x.reshape(-1) for x in out])
 
     packing, unpacking = jax.jit(compress), jax.jit(decompress)
     copying = jax.jit(copied)
     errors = {}
-    for name, x in (("error_normal", normal), ("error_heavy", heavy)):
-        errors[name] = relative_error(np.asarray(x), np.asarray(unpacking(packing(x))))
+    for name, xs in samples.items():
+        decoded = [np.asarray(unpacking(packing(x)), np.float64).reshape(-1) for x in xs]
+        each = [relative_error(np.asarray(x), y) for x, y in zip(xs, decoded, strict=True)]
+        errors[name] = float(np.mean(each))
+        if name == "error_gradient":
+            mean = np.mean([np.asarray(x, np.float64) for x in xs], axis=0)
+            errors["error_mean"] = relative_error(mean, np.mean(decoded, axis=0))
     payload = jax.block_until_ready(packing(normal))
     jax.block_until_ready(copying(normal))
     calls = {

@@ -184,7 +184,8 @@ def _learning_rate(config: ConfigDict) -> float:
 
 def _optimizers(config: ConfigDict, allow: tuple[str, ...]) -> tuple[Any, Any]:
     """optax as one would chain it by hand on one device, and the same without clipping."""
-    plain = catalog.make("optimizers", config.optimizer, {"seed": config.seed}, allow)
+    given = {"seed": config.seed, "batch_size": config.batch_size}
+    plain = catalog.make("optimizers", config.optimizer, given, allow)
     if not config.clip_norm:
         return plain, plain
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), plain), plain

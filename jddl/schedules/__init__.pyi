@@ -1,0 +1,1 @@
+from jddl.schedules.scaled import scaled as scaled
