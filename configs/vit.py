@@ -2,7 +2,7 @@
 
     jddl train --config=configs/vit.py --workdir=runs/vit
 
-About TIME seconds on two CPU cores; test accuracy at least 0.95.
+About 40 seconds on two CPU cores; test accuracy at least 0.93 (0.9500 on 2026-12-03).
 """
 
 from jddl import default_config
