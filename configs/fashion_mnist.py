@@ -2,7 +2,7 @@
 
     jddl train --config=configs/fashion_mnist.py --workdir=runs/fashion_mnist
 
-About TIME minutes on two CPU cores; test accuracy at least 0.90.
+About three minutes on two CPU cores; test accuracy at least 0.9 (0.9109 on 2026-12-03).
 """
 
 from jddl import default_config
