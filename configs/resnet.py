@@ -13,6 +13,7 @@ def get_config():
     config = default_config()
     config.model = "resnet(stages=[1, 1], width=16)"
     config.mesh = "data=2"
+    config.runtime = "vmap"
     config.batch_size = 120
     schedule = "cosine_decay_schedule(init_value=0.01, decay_steps=300)"
     config.optimizer = f"adamw(learning_rate={schedule}, weight_decay=0.2)"
