@@ -23,11 +23,11 @@ class Question(NamedTuple):
 
     unit 'ratio': ours / reference; 'us' and 's': ours - reference. time 'whole' or 'dispatch' (see
     jddl.studies.bench_timing.Times). both_ways: the reference may be the slower one, then the
-    inverse ratio is judged.
+    inverse ratio is judged. limit None: the ratio is reported, nothing is judged.
     """
 
     name: str
-    limit: float
+    limit: float | None
     unit: Literal["ratio", "us", "s"] = "ratio"
     time: Literal["whole", "dispatch"] = "whole"
     both_ways: bool = False
@@ -51,7 +51,7 @@ def answer(
         rows = [_row(q, {k: v[q.time] for k, v in seconds.items()}, rng) for q in questions]
         enough = all(row["verdict"] != "not judged" for row in rows)
         if enough or rows[0]["pairs"] + effort.step > effort.most:
-            return rows
+            return [r | {"verdict": "reported"} if r["limit"] is None else r for r in rows]
 
 
 def _row(question: Question, seconds: dict[str, np.ndarray], rng: Any) -> dict[str, Any]:
@@ -60,8 +60,10 @@ def _row(question: Question, seconds: dict[str, np.ndarray], rng: Any) -> dict[s
         ratios, control = ours / reference, again / reference
         if question.both_ways and np.median(ratios) < 1:
             ratios, control = 1 / ratios, 1 / control
-        judged = judge_ratio(ratios, control, question.limit, rng)
+        limit = float("inf") if question.limit is None else question.limit
+        judged = judge_ratio(ratios, control, limit, rng)
     else:
+        assert question.limit is not None
         scale = {"us": 1e6, "s": 1.0}[question.unit]
         judged = judge_amount(
             (ours - reference) * scale, (again - reference) * scale, question.limit, rng
@@ -69,7 +71,7 @@ def _row(question: Question, seconds: dict[str, np.ndarray], rng: Any) -> dict[s
     return row(question.name, question.unit, question.limit, judged, len(ours))
 
 
-def row(name: str, unit: str, limit: float, judged: Any, pairs: int) -> dict[str, Any]:
+def row(name: str, unit: str, limit: float | None, judged: Any, pairs: int) -> dict[str, Any]:
     """What the JSON holds of one judged limit."""
     return {
         "name": name,

@@ -55,7 +55,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{text(low)} to {text(high)}" for low, high in (row["interval"], row["control_interval"])
     ]
     return (
-        row["name"], row["unit"], f"{row['limit']:g}", text(row["value"]), *between,
+        row["name"], row["unit"], "none" if row["limit"] is None else f"{row['limit']:g}", text(row["value"]), *between,
         str(row["pairs"]), row["verdict"],
     )  # fmt: skip
 

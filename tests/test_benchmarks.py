@@ -138,7 +138,7 @@ def test_each_benchmark_runs_and_compares_its_values(name, tmp_path):
     assert {"python", "jax", "machine", "processor", "cores", "load_average"} <= set(result)
     assert result["quick"] and table.newest(name, tmp_path) is None
     for row in result["rows"]:
-        assert row["verdict"] in ("holds", "FAILS", "not judged") and row["pairs"] >= 3
+        assert row["verdict"] in ("holds", "FAILS", "not judged", "reported") and row["pairs"] >= 3
         assert row["interval"][0] <= row["value"] <= row["interval"][1]
 
 
@@ -151,7 +151,17 @@ def test_a_wrong_value_ends_a_benchmark_before_it_is_timed(monkeypatch):
         executor.rows(quick=True)
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("holds", 0), ("FAILS", 1), ("not judged", 1)])
+def test_what_has_no_limit_is_reported(clock):
+    (row,) = answer([Question("", None)], clock(3.0), clock(1.0), clock(1.0), Effort(5, 5))
+    assert (
+        row["verdict"] == "reported" and row["value"] == pytest.approx(3) and row["limit"] is None
+    )
+    assert "no limit" in runner.line(row)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("holds", 0), ("reported", 0), ("FAILS", 1), ("not judged", 1)]
+)
 def test_only_a_limit_that_holds_is_a_pass(verdict, code, monkeypatch, tmp_path):
     import benchmarks.startup
 

@@ -58,6 +58,8 @@ NUMBERS = {"quickstart": ("test_accuracy", 0.96, 1), "cnn": ("test_accuracy", 0.
            "vit": ("test_accuracy", 0.95, 1), "fashion_mnist": ("test_accuracy", 0.9, 1),
            "logistic": ("test_loss", 0.97, 1.01), "recsys": ("test_accuracy", 0.79, 1),
            "lm": ("validation_bits_per_byte", 1.0, 2.6),
+           "moe": ("validation_bits_per_byte", 1.0, 3.0),
+           "lstm": ("validation_bits_per_byte", 1.0, 2.8),
            "lars": ("test_accuracy", 0.95, 1), "lamb": ("test_accuracy", 0.96, 1)}  # fmt: skip
 
 
