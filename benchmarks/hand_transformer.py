@@ -63,7 +63,7 @@ def _rotate(x):
 
 
 def step(shape):
-    """A jitted (params, opt, batch) -> (params, opt, mean loss); params as jddl's model has them."""
+    """A jitted (params, opt, batch) -> (params, opt, mean loss); params named as jddl's model's."""
     tx, size = optimizer(), shape.width // shape.heads
 
     def loss(params, batch):

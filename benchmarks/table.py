@@ -54,9 +54,10 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     between = [
         f"{text(low)} to {text(high)}" for low, high in (row["interval"], row["control_interval"])
     ]
+    limit = "none" if row["limit"] is None else f"{row['limit']:g}"
     return (
-        row["name"], row["unit"], "none" if row["limit"] is None else f"{row['limit']:g}", text(row["value"]), *between,
-        str(row["pairs"]), row["verdict"],
+        row["name"], row["unit"], limit, text(row["value"]), *between, str(row["pairs"]),
+        row["verdict"],
     )  # fmt: skip
 
 
