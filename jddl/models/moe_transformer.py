@@ -42,10 +42,11 @@ def moe_transformer(
     choice beyond them is dropped and adds nothing. Capacity is counted an example, not a worker's
     batch as in Switch, so workers and padding change nothing. All first choices are placed before
     any second one, so with top > 1 and a capacity a token's second choice may be dropped for a
-    later token's first: as in GShard, such a model is not strictly causal. Reports 'dropped', the share of
-    choices dropped, and in training 'penalty', the mean over layers of
-    penalty E sum_e f_e p_e, whose sum over layers is added to the loss; f and p are taken over the
-    global batch (with accumulate=k over each micro-batch of all workers).
+    later token's first: as in GShard, such a model is not strictly causal.
+
+    Reports 'dropped', the share of choices dropped, and in training 'penalty', the mean over
+    layers of penalty E sum_e f_e p_e, whose sum over layers is added to the loss; f and p are taken
+    over the global batch (with accumulate=k over each micro-batch of all workers).
 
     Args:
       inputs: (longest sequence,), given by the task.
