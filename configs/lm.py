@@ -2,7 +2,8 @@
 
     jddl train --config=configs/lm.py --workdir=runs/lm
 
-About TIME minutes on two CPU cores; below 2.6 validation bits per byte.
+About 5 minutes on two CPU cores; below 2.6 validation bits per byte (2.39, 95 % interval over 3
+seeds up to 2.48: experiments/language_model).
 """
 
 from jddl import default_config
