@@ -89,7 +89,10 @@ def load(workdir: str | Path, step: int | None = None) -> Saved | None:
         return None
     path = Path(workdir).resolve() / FOLDER / str(step)
     import orbax.checkpoint as ocp
+    from absl import logging
 
+    said = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)  # orbax warns of a file that such checkpoints never have
     try:
         about = json.loads((path / "about" / "metadata").read_text())
         with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
@@ -99,6 +102,8 @@ def load(workdir: str | Path, step: int | None = None) -> Saved | None:
             leaves = reader.restore(path / "state", args=ocp.args.StandardRestore(target))
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"cannot read the checkpoint {path}: {error}") from None
+    finally:
+        logging.set_verbosity(said)
     return Saved(path, step, {k: np.asarray(v) for k, v in leaves.items()}, about)
 
 
