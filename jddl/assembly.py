@@ -138,8 +138,12 @@ def data_parallel(
                 return (gradients, local), after
             # Half precision adds up a gradient of the scaled mean, not of the sum, which overflows
             # where the mean does not; the master copies' precision then holds the sum.
+            # One seed for all workers, since sums within the model mix their cotangents.
             weight = local["loss"][1]
-            seed = state.scale.scale.astype(total.dtype) / jnp.where(weight > 0, weight, 1)
+            if constant[-1] is None:
+                mean = _api.all_reduce(weight, "data", all_reduce) / lax.axis_size("data")
+                weight = jnp.maximum(mean, jnp.finfo(mean.dtype).tiny)
+            seed = state.scale.scale.astype(total.dtype) / weight
             (gradients,) = pull_back(seed)
             return (jax.tree.map(lambda g: g / seed.astype(g.dtype), gradients), local), after
 

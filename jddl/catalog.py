@@ -294,7 +294,21 @@ def _build(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, .
     except Exception as error:  # a component may be anybody's: name it, whatever it raised
         raise ValueError(f"{spec}: {error}") from error
     _check_record(shelf, spec, record)
-    return record
+    return _of_float_steps(record) if shelf == "schedules" else record
+
+
+def _of_float_steps(schedule: Any) -> Any:
+    """The schedule fed with the step as a float of the widest enabled kind.
+
+    optax counts in int32, and a schedule would divide it in float32 under jax_enable_x64 too.
+    """
+
+    def at(count: Any) -> Any:
+        import jax.numpy as jnp
+
+        return schedule(jnp.asarray(count, float))
+
+    return at
 
 
 def _open(shelf: str, spec: Spec, allow: tuple[str, ...]) -> tuple[Component, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def load(path: str | Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as held:
             found = {name: held[name] for name in held.files}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, ValueError, AttributeError) as error:
         short = str(error).splitlines()[0]
         raise ValueError(f"{path} is no dump of gradients (RUN/gradients/*.npz): {short}") from None
     if not found or len({len(x) if x.ndim else 0 for x in found.values()}) != 1:

@@ -4,6 +4,8 @@
 property fails; the mutant replaces `old` by `new` in the component's source.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -300,6 +302,24 @@ def shard_map_runtime(factory):
     _mean_gradient(factory(), 4)
 
 
+def transformer(factory):
+    """Radford et al.: 124,439,808 parameters with a tied head, one table more without."""
+    for tied, size in ((True, 124_439_808), (False, 124_439_808 + 50_257 * 768)):
+        model = factory((1024,), 50_257, preset="gpt2", tied=tied)
+        params, _ = jax.eval_shape(model.init, jax.random.key(0))
+        assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) == size
+
+
+def moe_transformer(factory):
+    """Fedus et al.: an expert takes ceil(factor * tokens / experts) tokens of a sequence."""
+    tokens = RNG.integers(0, 20, (3, 8)).astype(np.int32)
+    model = factory((8,), 20, layers=1, width=16, heads=2, kv_heads=1, top=1, capacity_factor=0.5)
+    params, _ = model.init(jax.random.key(0))
+    x, _, _ = model.embed(params["shared"], {}, tokens, Context())
+    _, _, aux = model.block(params["blocks"][0], {}, x, Context())
+    assert aux["dropped"][1] == 24 and 12 <= aux["dropped"][0] < 24  # 4 experts, a place each
+
+
 PROPERTIES = {
     "collectives/ring": (ring, ("all_gather_rounds(n))", "reduce_scatter_rounds(n))")),
     "collectives/recursive_doubling": (
@@ -320,6 +340,11 @@ PROPERTIES = {
     "models/small_cnn": (small_cnn, ("nnx.avg_pool", "nnx.max_pool")),
     "models/resnet": (resnet, ("residual + (x if", "residual + (0 * x if")),
     "models/vit": (vit, ("x.mean(1)", "x[:, 1]")),
+    "models/transformer": (transformer, ('"tied": tied,', '"tied": True,')),
+    "models/moe_transformer": (
+        moe_transformer,
+        ("shape, drop, capacity_factor, penalty)", "shape, drop, 0.0, penalty)"),
+    ),
     "models/lstm": (lstm, ("sigmoid(f) * c", "sigmoid(f) * h")),
     "network/cluster": (
         cluster,

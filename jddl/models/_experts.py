@@ -95,7 +95,8 @@ class Experts(nnx.Module):
         """x[b, s, width] -> (the same shape, aux)."""
         number, top, length = self.shape.experts, self.shape.top, x.shape[1]
         exact = jnp.promote_types(x.dtype, jnp.float32)
-        probabilities = jax.nn.softmax(self.router(x).astype(exact))
+        router = self.router.kernel[...].astype(exact)
+        probabilities = jax.nn.softmax(x.astype(exact) @ router)
         capacity = length  # an expert gets at most one choice of each token
         if self.capacity_factor:
             capacity = min(length, math.ceil(self.capacity_factor * top * length / number))

@@ -40,8 +40,8 @@ def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], Fra
 
     From the parts' own descriptions: a dense or summed payload of M bytes takes the schedule's
     messages (native: 2 (n-1)/n M), a gathered one (n-1) M; the global weight, where it travels, is
-    one more scalar, and so is the flag of `on_nonfinite='skip'` where workers hold their own state,
-    and float16's flag of an overflow.
+    one more scalar (under float16 also that of each micro-batch), and so is the flag of
+    `on_nonfinite='skip'` where workers hold their own state, and float16's flag of an overflow.
     """
     config, n = experiment.config, size(experiment.mesh)
     call = spec.parse_call(config.aggregator)
@@ -58,7 +58,8 @@ def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], Fra
     reduced: list[tuple[int, int]] = []  # (elements, bytes each) of every summed vector
     gathered = 0
     if _weight_travels(experiment):
-        reduced.append((1, 4))
+        seeds = config.accumulate if config.precision == "float16" else 0  # of each micro-batch
+        reduced += [(1, 4)] * (1 + seeds)
     if config.precision == "float16":
         reduced.append((1, 4))
     compressor = _compressor(call)

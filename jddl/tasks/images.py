@@ -53,7 +53,7 @@ def _splits(path: Path, mtime: int, validation: float) -> dict[str, Split]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file}
-    except (OSError, zipfile.BadZipFile, TypeError, AttributeError, ValueError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is no .npz file of plain arrays: {error}") from None
     missing = [name for name in NAMES if name not in arrays]
     if missing:
