@@ -178,3 +178,30 @@ def test_statistics_and_scale_are_saved_and_resumed(tmp_path):
         np.testing.assert_allclose(a, c, atol=2e-3)
     assert whole.history[-2]["loss_scale"] == same.history[-2]["loss_scale"] == 1024
     assert whole.summary["test_loss"] == same.summary["test_loss"]
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "leaf"),
+    [
+        (
+            "text(glob='README.md', held_out=2, length=8)",
+            "moe_transformer(layers=1, penalty=50.0, width=16)",
+            lambda p: p["blocks"][0]["feed_forward"]["router"]["kernel"],
+        ),
+        (
+            "digits",
+            "small_cnn(channels=4, layers=0, norm='batch')",
+            lambda p: p["shared"]["embed"]["convolution"]["kernel"],
+        ),
+    ],
+)
+def test_float16_of_a_model_that_sums_over_workers_with_unequal_weights(task, model, leaf):
+    """5 examples over 4 workers: the last has padding alone, and still shares the others' sums."""
+    config = {"task": task, "model": model, "mesh": "data=4", "runtime": "vmap", "batch_size": 5,
+              "uneven_batch": "pad", "optimizer": "sgd(learning_rate=1.0)", "steps": 1}  # fmt: skip
+    before, _ = jddl.validate(config).model.init(jax.random.key(0))
+    steps = [
+        np.asarray(leaf(jddl.train(config | {"precision": p}).params)) - np.asarray(leaf(before))
+        for p in ("float32", "float16")
+    ]
+    assert np.linalg.norm(steps[0] - steps[1]) < 0.03 * np.linalg.norm(steps[0]) > 0
