@@ -185,7 +185,7 @@ def test_statistics_and_scale_are_saved_and_resumed(tmp_path):
     [
         (
             "text(glob='README.md', held_out=2, length=8)",
-            "moe_transformer(layers=1, penalty=50.0, width=16)",
+            "moe_transformer(layers=1, penalty=1.0, width=16)",
             lambda p: p["blocks"][0]["feed_forward"]["router"]["kernel"],
         ),
         (
