@@ -24,7 +24,11 @@ class _Part:
         abstract = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
         self.graph, *self.abstract = nnx.split(abstract, *KINDS)
         self.shapes = _shapes(nnx.to_pure_dict(self.abstract[0]))
-        self.make = jax.jit(self._made)  # traced once, however many blocks are made
+        self._traced = jax.jit(self._made)
+
+    def make(self, key: Any) -> tuple[Any, Any]:
+        """(params, stats). Under a trace the part is traced once, however many blocks are made."""
+        return (self._traced if isinstance(key, jax.core.Tracer) else self._made)(key)
 
     def _made(self, key: Any) -> tuple[Any, Any]:
         module = self.build(nnx.Rngs(key))
