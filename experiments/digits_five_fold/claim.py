@@ -28,8 +28,8 @@ CLAIM = Claim(
     source="jddl's own bar for its vision models, not a published number; data: Alpaydin and "
     "Kaynak, Optical recognition of handwritten digits, UCI, 1998",
     statement="A small residual network reaches at least 0.985 mean test accuracy over 5-fold "
-    "cross-validation of scikit-learn's digits, 3 seeds a fold; so does the lower end of the 95 % t "
-    "interval over the folds (its setting was chosen on these folds with another seed)",
+    "cross-validation of scikit-learn's digits, 3 seeds a fold; so does the lower end of the "
+    "95 % t interval over the folds (its setting was chosen on these folds with another seed)",
     kind="training with seeds",
     expected={
         "mean test accuracy": Expected(0.985, "at least"),
