@@ -11,7 +11,7 @@ from jddl.studies.verify import verify
 TASKS = {
     "text": "text(glob='README.md', held_out=2, length=8)",
     "images": "digits",
-    "ids": "recsys(vocabulary=50)",
+    "ids": "recsys(fields=3, vocabulary=60)",
 }
 KINDS = {"transformer": "text", "moe_transformer": "text", "lstm": "text", "embedding_bag": "ids"}
 
