@@ -88,6 +88,12 @@ def objective(found: Sums) -> tuple[Any, Any]:
     return total + found["penalty"][0] * weight if "penalty" in found else total, weight
 
 
+def own_objective(task: Task, model: Model, params: Any, stats: Any, batch: Any, key: Any) -> Any:
+    """The sum that a worker differentiates, of its own rows; under the axis 'data'."""
+    ctx = Context(key, True, places(batch), data="data")
+    return objective(sums(task, model, params, stats, batch, ctx)[0])[0]
+
+
 def data_parallel(
     task: Task,
     model: Model,
@@ -142,7 +148,7 @@ def data_parallel(
             weight = local["loss"][1]
             if constant[-1] is None:
                 mean = _api.all_reduce(weight, "data", all_reduce) / lax.axis_size("data")
-                weight = jnp.maximum(mean, jnp.finfo(mean.dtype).tiny)
+                weight = jnp.where(mean > 0, mean, 1)
             seed = state.scale.scale.astype(total.dtype) / weight
             (gradients,) = pull_back(seed)
             return (jax.tree.map(lambda g: g / seed.astype(g.dtype), gradients), local), after

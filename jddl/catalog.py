@@ -20,6 +20,7 @@ from typing import Any
 
 from jddl import spec as specs
 from jddl.components import (
+    FINISHED_BY,
     MISSING,
     PACKAGE,
     SHELVES,
@@ -40,6 +41,8 @@ __all__ = [
     "add_shelf", "alternatives", "canonical", "check", "describe", "exact", "examples", "factory",
     "make", "names", "on_lists", "open_shelf", "remove_shelf", "shelves", "stub",
 ]  # fmt: skip
+
+FACTS = ("batch_size", "n", "inputs", "outputs", "vocabulary")  # of the run: a spec cannot choose
 
 
 def examples(shelf: str) -> list[str]:
@@ -294,21 +297,7 @@ def _build(shelf: str, spec: Spec, given: Mapping[str, Any], allow: tuple[str, .
     except Exception as error:  # a component may be anybody's: name it, whatever it raised
         raise ValueError(f"{spec}: {error}") from error
     _check_record(shelf, spec, record)
-    return _of_float_steps(record) if shelf == "schedules" else record
-
-
-def _of_float_steps(schedule: Any) -> Any:
-    """The schedule fed with the step as a float of the widest enabled kind.
-
-    optax counts in int32, and a schedule would divide it in float32 under jax_enable_x64 too.
-    """
-
-    def at(count: Any) -> Any:
-        import jax.numpy as jnp
-
-        return schedule(jnp.asarray(count, float))
-
-    return at
+    return _attribute(FINISHED_BY[shelf])(record) if shelf in FINISHED_BY else record
 
 
 def _open(shelf: str, spec: Spec, allow: tuple[str, ...]) -> tuple[Component, Any]:
@@ -322,13 +311,7 @@ def _built_arguments(
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     stated = _arguments(component, spec)
-    for name in (
-        "batch_size",
-        "n",
-        "inputs",
-        "outputs",
-        "vocabulary",
-    ):  # facts of the run, not choices
+    for name in FACTS:
         if name in stated and name in given and stated[name] != given[name]:
             raise ValueError(f"{spec}: {name} is {given[name]} in this run; leave it out")
     for parameter in component.parameters:
@@ -380,15 +363,19 @@ def _build_value(
     return value
 
 
+def _attribute(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
 def _check_record(shelf: str, spec: Spec, record: Any) -> None:
     if shelf not in SHELVES:
         return
-    module, _, name = SHELVES[shelf].rpartition(".")
-    wanted = getattr(importlib.import_module(module), name)
+    wanted = _attribute(SHELVES[shelf])
     if not isinstance(record, wanted):
         raise ValueError(
             f"{spec.name} returned a {type(record).__name__}; "
-            f"the shelf {shelf} holds factories of {name}"
+            f"the shelf {shelf} holds factories of {_record(shelf)}"
         )
 
 

@@ -33,6 +33,8 @@ OPTAX_SHELVES: dict[str, tuple[tuple[str, str], ...]] = {
     "optimizers": (("optax", "_src/alias.py"), ("optax.contrib", "contrib/_muon.py")),
     "schedules": (("optax", "schedules/_schedule.py"),),
 }
+# Shelf -> what every made component of it passes through.
+FINISHED_BY: dict[str, str] = {"schedules": "jddl.schedules._steps.of_float_steps"}
 _SHELF_OF = {record.rsplit(".", 1)[-1]: shelf for shelf, record in SHELVES.items()} | {
     "ScalarOrSchedule": "schedules"
 }

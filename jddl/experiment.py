@@ -194,7 +194,8 @@ def build(config: ConfigDict, allow_import: tuple[str, ...] = ()) -> Experiment:
     runtime, cluster, task = make("runtime"), make("cluster"), make("task")
     task = padded(task, pieces) if config.uneven_batch == "pad" else task
     given |= {"inputs": task.inputs, "outputs": task.outputs}
-    given |= {name: task.facts[name] for name in ("vocabulary",) if name in task.facts}
+    if "vocabulary" in task.facts:
+        given["vocabulary"] = task.facts["vocabulary"]
     try:
         schedule(config.all_reduce, size(mesh)).prove()
     except ValueError as error:

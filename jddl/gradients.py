@@ -31,17 +31,20 @@ def parse_steps(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def check_steps(wanted: Sequence[int], steps: int, workdir: str | Path | None) -> None:
-    """Refuse what could not be written.
+def check_steps(wanted: Sequence[int], taken: int, steps: int, workdir: str | Path | None) -> None:
+    """Refuse what could not be written; `taken`: steps that a checkpoint has behind it.
 
     Raises:
-      ValueError: a step that the run does not take, no folder to write to.
+      ValueError: a step that the run does not take any more, no folder to write to.
     """
     outside = [step for step in wanted if not 1 <= step <= steps]
     if outside:
         raise ValueError(f"dump_gradients={outside[0]}: the run takes steps 1 to {steps}")
     if wanted and workdir is None:
         raise ValueError("dump_gradients needs a workdir: the gradients are files of the run")
+    gone = [s for s in wanted if s <= taken and not file_of(workdir or "", s).is_file()]
+    if gone:
+        raise ValueError(f"dump_gradients={gone[0]}: the run goes on after step {taken}")
 
 
 def file_of(workdir: str | Path, step: int) -> Path:

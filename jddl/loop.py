@@ -70,11 +70,12 @@ def train(
     """
     experiment = validate(config, allow_import)
     config = experiment.config
-    gradients.check_steps(dump_gradients, config.steps, workdir)
     ensure_devices(experiment.runtime.devices(experiment.mesh))
     strategy, mesh, task = experiment.strategy, experiment.mesh, experiment.task
     put = experiment.runtime.put
     saved = _last_checkpoint(workdir, dict(config), resume_from)
+    taken = 0 if saved is None else saved.step
+    gradients.check_steps(dump_gradients, taken, config.steps, workdir)
     here = saved.about if saved is not None and resume_from is None else {}  # this run's own past
     state, first = start(experiment, saved)  # whatever it refuses, no folder has been made yet
     dump = gradients.dumper(experiment) if dump_gradients else None

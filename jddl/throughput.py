@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,6 @@ import numpy as np
 from jddl import accounting, assembly
 from jddl.experiment import Experiment, batch_shapes
 from jddl.mesh import size
-from jddl.records import Context
 
 
 def seconds_a_step(intervals: Sequence[tuple[int, float]]) -> float | None:
@@ -55,15 +55,10 @@ def model_flops(experiment: Experiment) -> float:
     that pad an uneven batch do not count. Kernels whose FLOPs `measure` does not know are left out.
     """
     task, model, mesh = experiment.task, experiment.model, experiment.mesh
-    n = size(mesh)
-
-    def loss(params: Any, stats: Any, batch: Any, key: Any) -> Any:
-        ctx = Context(key, True, assembly.places(batch), data="data")
-        return assembly.sums(task, model, params, stats, batch, ctx)[0]["loss"][0]
-
+    loss = partial(assembly.own_objective, task, model)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    params, stats = jax.eval_shape(experiment.model.init, key)
-    batch = batch_shapes(experiment, n)
+    params, stats = jax.eval_shape(model.init, key)
+    batch = batch_shapes(experiment, size(mesh))
     flops = accounting.measure(jax.grad(loss), params, stats, batch, key, axes=mesh).flops or 0
     rows = jax.tree.leaves(batch)[0].shape[0]
     return flops * experiment.config.batch_size / rows

@@ -136,3 +136,13 @@ def test_a_wrong_dump_is_named(args, words, capsys):
         main(["bench", *args])
     error = capsys.readouterr().err
     assert done.value.code == 2 and words in error and error.count("\n") == 1
+
+
+def test_steps_behind_a_checkpoint_are_not_left_out_silently(tmp_path):
+    """Unless the run dumped them before it was interrupted."""
+    with pytest.raises(ValueError, match="dump_gradients=10: the run goes on after step 20"):
+        gradients.check_steps((10, 25), 20, 30, tmp_path)
+    path = gradients.file_of(tmp_path, 10)
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    gradients.check_steps((10, 25), 20, 30, tmp_path)

@@ -271,6 +271,14 @@ def test_the_shelf_of_schedules_holds_optaxs_and_ours(tmp_path):
         catalog.remove_shelf(tmp_path)
 
 
+def test_a_schedule_is_as_wide_as_the_run():
+    """In float64 it is the formula to 1e-15, counted in int32 or not: `verify` compares so far."""
+    with jax.enable_x64(True):
+        schedule = rate_of("cosine_decay_schedule(decay_steps=7, init_value=0.1)")
+        found = float(schedule(np.int32(3)))
+    assert abs(found - 0.05 * (1 + math.cos(3 * math.pi / 7))) < 1e-15
+
+
 def test_a_schedule_goes_through_the_command_line(tmp_path):
     """At rate 0 nothing moves; the first step of a warm-up from 0 is such a step."""
     schedule = "warmup_cosine_decay_schedule(init_value=0.0, peak_value=0.1, warmup_steps=2, decay_steps=9)"

@@ -13,6 +13,7 @@ from jddl.models._workers import over_workers
 from jddl.records import Context
 
 EPSILON = 1e-5
+NORMS = ("none", "batch", "group")
 
 
 class BatchNorm(nnx.Module):
@@ -99,3 +100,26 @@ class GroupNorm(nnx.Module):
     def __call__(self, x: Any, ctx: Context) -> Any:
         """x[b, ..., channels]."""
         return self.norm(x)
+
+
+def check_norm(model: str, norm: str, groups: int, argument: str, channels: int) -> None:
+    """Refuse what `normalisation` cannot make; `argument` is what the model calls its channels.
+
+    Raises:
+      ValueError: unknown norm; groups that do not divide the channels, or that nothing uses.
+    """
+    if norm not in NORMS:
+        raise ValueError(f"{model}: norm is one of {', '.join(NORMS)}, not {norm!r}")
+    if norm == "group" and (groups < 1 or channels % groups):
+        raise ValueError(f"{model}: groups divides {argument}={channels}, which {groups} does not")
+    if norm != "group" and groups:
+        raise ValueError(f"{model}: groups={groups} has no effect with norm={norm!r}")
+
+
+def normalisation(norm: str, channels: int, groups: int, rngs: nnx.Rngs) -> Any:
+    """The layer that `norm` names, as an attribute of a module; None for 'none'."""
+    if norm == "none":
+        return None
+    return nnx.data(
+        BatchNorm(channels, rngs) if norm == "batch" else GroupNorm(channels, groups, rngs)
+    )

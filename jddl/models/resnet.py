@@ -10,7 +10,7 @@ from flax import nnx
 
 from jddl.models._draws import normal
 from jddl.models._nnx import chain_model
-from jddl.models._norms import BatchNorm, GroupNorm
+from jddl.models._norms import check_norm, normalisation
 from jddl.records import Context, Model
 
 EXAMPLES = (
@@ -18,7 +18,6 @@ EXAMPLES = (
     "resnet(groups=2, norm='group', stages=[1, 1], width=4)",
     "resnet(norm='none', stages=[2], stem_stride=2, width=4)",
 )
-NORMS = ("none", "batch", "group")
 STAGES = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # layers -> blocks a stage
 HE_NORMAL, LECUN_NORMAL = normal(2.0), normal(1.0)
 
@@ -46,11 +45,7 @@ class _Convolution(nnx.Module):
             kernel_init=HE_NORMAL,
             rngs=rngs,
         )
-        self.norm: Any = None
-        if norm == "batch":
-            self.norm = nnx.data(BatchNorm(outputs, rngs))
-        elif norm == "group":
-            self.norm = nnx.data(GroupNorm(outputs, groups, rngs))
+        self.norm = normalisation(norm, outputs, groups, rngs)
 
     def __call__(self, x: Any, ctx: Context) -> Any:
         x = self.convolution(x)  # [b, ceil(h / stride), ceil(w / stride), outputs]
@@ -133,16 +128,11 @@ def resnet(
     blocks = _blocks_a_stage(layers, stages)
     if len(inputs) != 3:
         raise ValueError(f"resnet wants images [height, width, channels], not inputs of {inputs}")
-    if norm not in NORMS:
-        raise ValueError(f"resnet: norm is one of {', '.join(NORMS)}, not {norm!r}")
     if width < 1 or stem_stride < 1:
         raise ValueError(
             f"resnet: width and stem_stride are at least 1, not {width} and {stem_stride}"
         )
-    if norm == "group" and (groups < 1 or width % groups):
-        raise ValueError(f"resnet: groups divides width={width}, which {groups} does not")
-    if norm != "group" and groups:
-        raise ValueError(f"resnet: groups={groups} has no effect with norm={norm!r}")
+    check_norm("resnet", norm, groups, "width", width)
     builders, channels = [], width
     for stage, count in enumerate(blocks):
         wide = width << stage

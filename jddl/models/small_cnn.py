@@ -7,7 +7,7 @@ from typing import Any
 from flax import nnx
 
 from jddl.models._nnx import chain_model
-from jddl.models._norms import BatchNorm, GroupNorm
+from jddl.models._norms import check_norm, normalisation
 from jddl.records import Context, Model
 
 EXAMPLES = (
@@ -15,7 +15,6 @@ EXAMPLES = (
     "small_cnn(channels=4, norm='batch')",
     "small_cnn(channels=4, groups=2, norm='group')",
 )
-NORMS = ("none", "batch", "group")
 
 
 class _Convolution(nnx.Module):
@@ -23,11 +22,7 @@ class _Convolution(nnx.Module):
         # batch normalisation subtracts the mean: a bias before it would have no gradient
         bias = norm != "batch"
         self.convolution = nnx.Conv(inputs, outputs, (3, 3), use_bias=bias, rngs=rngs)
-        self.norm: Any = None
-        if norm == "batch":
-            self.norm = nnx.data(BatchNorm(outputs, rngs))
-        elif norm == "group":
-            self.norm = nnx.data(GroupNorm(outputs, groups, rngs))
+        self.norm = normalisation(norm, outputs, groups, rngs)
 
     def __call__(self, x: Any, ctx: Context) -> Any:
         x = self.convolution(x)  # [b, h, w, channels]
@@ -66,14 +61,9 @@ def small_cnn(
       ValueError: inputs that are no images of even size; an unknown norm; groups that do not
         divide the channels, or that nothing uses.
     """
-    if norm not in NORMS:
-        raise ValueError(f"small_cnn: norm is one of {', '.join(NORMS)}, not {norm!r}")
-    if norm == "group" and (groups < 1 or channels % groups):
-        raise ValueError(f"small_cnn: groups divides channels={channels}, which {groups} does not")
-    if norm != "group" and groups:
-        raise ValueError(f"small_cnn: groups={groups} has no effect with norm={norm!r}")
     if channels < 1 or layers < 0:
         raise ValueError(f"channels is at least 1 and layers 0, not {channels} and {layers}")
+    check_norm("small_cnn", norm, groups, "channels", channels)
     if len(inputs) != 3 or inputs[0] % 2 or inputs[1] % 2:
         raise ValueError(f"small_cnn wants images [even, even, channels], not inputs of {inputs}")
     height, width, depth = inputs

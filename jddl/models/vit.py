@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jddl.models._attention import attention
 from jddl.models._draws import normal
 from jddl.models._dropout import dropout
 from jddl.models._nnx import chain_model
@@ -20,14 +20,6 @@ EXAMPLES = (
 )
 POOLS = ("token", "mean")
 LECUN_NORMAL = normal()
-
-
-def _attention(q: Any, k: Any, v: Any) -> Any:
-    """softmax(q k / sqrt(d)) v for each head, the softmax in float32 at least; all [b, s, h, d]."""
-    exact = jnp.promote_types(q.dtype, jnp.float32)
-    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=exact)
-    weights = jax.nn.softmax(scores / math.sqrt(q.shape[-1]), axis=-1).astype(v.dtype)
-    return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
 
 
 def _linear(inputs: int, outputs: int, rngs: nnx.Rngs) -> nnx.Linear:
@@ -83,7 +75,8 @@ class _Block(nnx.Module):
     def __call__(self, x: Any, ctx: Context) -> Any:
         b, s, width = x.shape
         qkv = self.qkv(self.attention_norm(x)).reshape(b, s, 3, self.heads, width // self.heads)
-        mixed = _attention(*jnp.moveaxis(qkv, 2, 0)).reshape(b, s, width)
+        q, k, v = jnp.moveaxis(qkv, 2, 0)
+        mixed = attention(q, k, v, causal=False).reshape(b, s, width)
         x = x + dropout(self.out(mixed), self.drop, ctx.within("attention"))
         wide = dropout(nnx.gelu(self.up(self.mlp_norm(x)), False), self.drop, ctx.within("hidden"))
         return x + dropout(self.down(wide), self.drop, ctx.within("mlp"))

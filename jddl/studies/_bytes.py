@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import jax
@@ -84,16 +85,10 @@ def closed_form(experiment: Experiment) -> dict[tuple[str, tuple[str, ...]], Fra
 def communicates(experiment: Experiment) -> bool:
     """Whether the model sums something over the workers: batch statistics, a balancing loss."""
     task, model = experiment.task, experiment.model
-
-    def loss(params: Any, stats: Any, batch: Any, key: Any) -> Any:
-        ctx = Context(key, True, np.arange(rows), data="data")
-        found, _ = assembly.sums(task, model, params, stats, batch, ctx)
-        return assembly.objective(found)[0]
-
-    params, stats = jax.eval_shape(lambda: model.init(jax.random.key(0)))
-    batch = batch_shapes(experiment, size(experiment.mesh))
-    rows = len(jax.tree.leaves(batch)[0])
+    loss = partial(assembly.own_objective, task, model)
     key = jax.eval_shape(lambda: jax.random.key(0))
+    params, stats = jax.eval_shape(model.init, key)
+    batch = batch_shapes(experiment, size(experiment.mesh))
     axes = {"data": max(2, size(experiment.mesh))}
     return bool(accounting.measure(loss, params, stats, batch, key, axes=axes).sent_bytes)
 
